@@ -1,0 +1,143 @@
+//! Everything that a cell asks for. Imperative. Each leaves the cell only when the commit that it stands on is durable.
+//!
+//! Classes: `Send` at most once (the commit before it says `dispatching`); `Cancel` at least once, until answered or
+//! given up; `Answer` at most once (the record stands); the rest is local.
+
+use watertight_policy::budget::Budget;
+use watertight_policy::reason::Reason;
+use watertight_policy::time::{Span, Time};
+
+use crate::ids::{AgentId, Attempt, LineId, RemoteId, TaskId};
+use crate::record::{Save, TaskState};
+
+/// Saves to be written in one transaction. Numbers count up by one per commit, from 1 in each engine's life.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Commit {
+    /// Its number.
+    pub n: u64,
+    /// What to write.
+    pub saves: Vec<Save>,
+}
+
+/// See the module's header.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Output {
+    /// Tell the caller.
+    Answer {
+        /// On this line.
+        line: LineId,
+        /// This.
+        answer: Answer,
+    },
+    /// Deliver a turn to the agent, and watch it until it ends.
+    Send(Dispatch),
+    /// Do not send: the agent has it already. Find out how it stands, and watch it until it ends.
+    Watch(Dispatch),
+    /// Ask the agent to stop.
+    Cancel {
+        /// Our id.
+        task: TaskId,
+        /// Whom to ask.
+        agent: AgentId,
+        /// Its id.
+        remote_task: RemoteId,
+        /// Give up at.
+        until: Time,
+    },
+    /// Abandon the attempt: close its connection.
+    Stop {
+        /// Whose.
+        task: TaskId,
+        /// Which.
+        attempt: Attempt,
+    },
+    /// The event with this number, and what waits behind it, may be shown.
+    Publish {
+        /// Whose.
+        task: TaskId,
+        /// Up to.
+        seq: u64,
+        /// The state that is durable now.
+        state: TaskState,
+    },
+    /// The turn is over and its record durable: show it, end the streams.
+    Settled {
+        /// Whose.
+        task: TaskId,
+        /// Terminal or interrupted.
+        state: TaskState,
+        /// Our reason, if it is our verdict.
+        reason: Option<Reason>,
+        /// From the last dispatch on; `None` if it was never sent.
+        took: Option<Span>,
+    },
+    /// This id was proposed and will not be used: another task has the message, or it was refused.
+    Discard {
+        /// Which.
+        task: TaskId,
+    },
+    /// The cell has let go of it: the store answers for it from now on.
+    Forget {
+        /// Which.
+        task: TaskId,
+    },
+}
+
+/// What to deliver, and how long it may take.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Dispatch {
+    /// Our id.
+    pub task: TaskId,
+    /// Which turn's message.
+    pub turn: u32,
+    /// Comes back with every input about it.
+    pub attempt: Attempt,
+    /// To whom.
+    pub agent: AgentId,
+    /// The agent's task id, for a follow-up or a resumed watch.
+    pub remote_task: Option<RemoteId>,
+    /// The contextId toward the agent.
+    pub remote_context: Option<RemoteId>,
+    /// The child's budget: what goes on the wire.
+    pub budget: Budget,
+    /// When the engine will stop it.
+    pub deadline: Time,
+}
+
+/// What a caller is told.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Answer {
+    /// The task as its record has it: accepted, over, or as it was when the wait ended.
+    Task {
+        /// Which.
+        task: TaskId,
+        /// The messageId was seen before: this is the first one's task.
+        replay: bool,
+    },
+    /// Not taken on. No attempt was spent, no dedupe key kept.
+    Refused(Refusal),
+    /// The messageId was used before with another body.
+    Conflict {
+        /// By this task.
+        first: TaskId,
+    },
+    /// No such task, or not the caller's: the same answer.
+    NotFound,
+    /// The task named is terminal; a message needs a new one.
+    TaskTerminal,
+    /// The contextId named is not the task's.
+    ContextMismatch,
+    /// The task is terminal and not canceled.
+    NotCancelable,
+}
+
+/// Why not, and when to come again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// From the one vocabulary.
+    pub reason: Reason,
+    /// Whose wall it was.
+    pub agent: AgentId,
+    /// Not worth trying before.
+    pub again: Option<Time>,
+}

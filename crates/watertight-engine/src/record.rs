@@ -1,0 +1,247 @@
+//! What must survive a crash: the rows that the engine saves and is restored from. No message text: bodies are kept by
+//! the store under (task, turn) and (task, record); the engine only says when they have to be written.
+
+use std::sync::Arc;
+
+use watertight_policy::budget::Budget;
+use watertight_policy::reason::Reason;
+use watertight_policy::time::Time;
+
+use crate::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
+
+/// A task's state, as A2A names it. A state that we do not know counts as `Working`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TaskState {
+    /// Accepted, not yet known to the agent.
+    Submitted,
+    /// The agent has it.
+    Working,
+    /// The agent asks back.
+    InputRequired,
+    /// The agent needs a credential.
+    AuthRequired,
+    /// Done: the only success.
+    Completed,
+    /// Failed, by the agent's word or by our verdict (then `reason` says which).
+    Failed,
+    /// Canceled.
+    Canceled,
+    /// The agent declined. Only ever the agent's word.
+    Rejected,
+}
+
+impl TaskState {
+    /// All states, in order.
+    pub const ALL: [TaskState; 8] = [
+        TaskState::Submitted,
+        TaskState::Working,
+        TaskState::InputRequired,
+        TaskState::AuthRequired,
+        TaskState::Completed,
+        TaskState::Failed,
+        TaskState::Canceled,
+        TaskState::Rejected,
+    ];
+
+    /// Written once; nothing follows.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            TaskState::Completed | TaskState::Failed | TaskState::Canceled | TaskState::Rejected => true,
+            TaskState::Submitted | TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => false,
+        }
+    }
+
+    /// The caller has to do something before the agent goes on.
+    pub fn is_interrupted(self) -> bool {
+        matches!(self, TaskState::InputRequired | TaskState::AuthRequired)
+    }
+
+    /// The wire name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskState::Submitted => "TASK_STATE_SUBMITTED",
+            TaskState::Working => "TASK_STATE_WORKING",
+            TaskState::InputRequired => "TASK_STATE_INPUT_REQUIRED",
+            TaskState::AuthRequired => "TASK_STATE_AUTH_REQUIRED",
+            TaskState::Completed => "TASK_STATE_COMPLETED",
+            TaskState::Failed => "TASK_STATE_FAILED",
+            TaskState::Canceled => "TASK_STATE_CANCELED",
+            TaskState::Rejected => "TASK_STATE_REJECTED",
+        }
+    }
+}
+
+/// What is known of whether the agent got the turn.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Delivery {
+    /// No byte of the request reached the kernel, or the peer refused the stream.
+    #[default]
+    NotSent,
+    /// Everything in between, 502 and 504 too.
+    MaybeDelivered,
+    /// A valid A2A reply or event came back.
+    Delivered,
+}
+
+impl Delivery {
+    /// The word in errors, API and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Delivery::NotSent => "not_sent",
+            Delivery::MaybeDelivered => "maybe_delivered",
+            Delivery::Delivered => "delivered",
+        }
+    }
+}
+
+/// Where the current turn stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Phase {
+    /// Not started; `waiting_on` says why.
+    Waiting,
+    /// The commit before the send says this. A restart reads it as "maybe delivered".
+    Dispatching,
+    /// The agent answered something: its task id is known, or it is being watched.
+    Running,
+    /// Over: the task is terminal, or waits for the caller's next message.
+    Ended,
+}
+
+/// How far a cancel toward the agent has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Cancel {
+    /// None wanted.
+    #[default]
+    None,
+    /// Wanted, and owed until the agent answers or it is given up. At least once.
+    Owed,
+    /// The agent confirmed that the work ended.
+    Confirmed,
+    /// The agent said no, or said that it goes on.
+    Refused,
+    /// It never said.
+    Unknown,
+}
+
+impl Cancel {
+    /// The word in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cancel::None => "none",
+            Cancel::Owed => "owed",
+            Cancel::Confirmed => "confirmed",
+            Cancel::Refused => "refused",
+            Cancel::Unknown => "unknown",
+        }
+    }
+}
+
+/// What the agent answered with. A lone Message is kept as one, and shown as a COMPLETED task to who asks by id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum ReplyKind {
+    /// A task.
+    #[default]
+    Task,
+    /// A message, with no task on the agent's side.
+    Message,
+}
+
+/// One message to a delegation, with its own dedupe, wait and attempts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// 1, 2, …
+    pub no: u32,
+    /// The caller's messageId, never rewritten.
+    pub message_id: Arc<str>,
+    /// See [`Fingerprint`].
+    pub fingerprint: Fingerprint,
+    /// See [`Phase`].
+    pub phase: Phase,
+    /// Why it waits, while it waits.
+    pub waiting_on: Option<Reason>,
+    /// Not to be started before (backoff, or the agent's own Retry-After).
+    pub not_before: Time,
+    /// A turn that has not started by then has expired.
+    pub expires: Time,
+    /// What this turn and everything below it may still spend.
+    pub budget: Budget,
+    /// Tries made for this turn.
+    pub attempts: u32,
+}
+
+/// One delegation. `version` counts its saves: the store refuses a save that is not the next one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Its id.
+    pub task: TaskId,
+    /// 1 on the first save.
+    pub version: u64,
+    /// Whose it is.
+    pub principal: Principal,
+    /// For whom.
+    pub agent: AgentId,
+    /// The contextId that the caller sees.
+    pub context: Arc<str>,
+    /// The agent's own ids, once known.
+    pub remote_task: Option<RemoteId>,
+    /// The contextId used toward the agent.
+    pub remote_context: Option<RemoteId>,
+    /// The tree that it belongs to: itself, for a root.
+    pub root: TaskId,
+    /// The delegation that it was started for.
+    pub parent: Option<TaskId>,
+    /// Edges up to the root.
+    pub depth: u32,
+    /// Its state.
+    pub state: TaskState,
+    /// Our reason, if the state is our verdict.
+    pub reason: Option<Reason>,
+    /// What is known of the delivery of the current turn.
+    pub delivery: Delivery,
+    /// The cancel owed, or how it went.
+    pub cancel: Cancel,
+    /// Task or lone message.
+    pub reply: ReplyKind,
+    /// A result that came after the verdict. It is kept beside it, and changes nothing.
+    pub late: Option<TaskState>,
+    /// When it was accepted.
+    pub created: Time,
+    /// When its state last changed.
+    pub changed: Time,
+    /// The last attempt made.
+    pub attempt: Attempt,
+    /// The current turn.
+    pub turn: Turn,
+}
+
+/// One thing to write. All saves of a commit are written in one transaction, under the cell's fence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Save {
+    /// Insert (version 1) or update (version n over n − 1; anything else is refused, and so is a second terminal state).
+    Delegation {
+        /// The row as it is now.
+        row: Box<Row>,
+        /// The body of this turn's message has to be written with it.
+        message: bool,
+        /// The task's record (status, artifacts, history) has to be written with it.
+        record: bool,
+    },
+    /// The dedupe key of a turn. The window starts when the task is terminal; the store prunes.
+    Key {
+        /// The key; a second insert for another turn replaces it.
+        key: Key,
+        /// What it compares.
+        fingerprint: Fingerprint,
+        /// The task it belongs to.
+        task: TaskId,
+        /// And the turn.
+        turn: u32,
+    },
+    /// Which contextId stands for which toward the agent.
+    Context {
+        /// As the caller knows it.
+        key: ContextKey,
+        /// As the agent knows it.
+        remote: RemoteId,
+    },
+}

@@ -1,0 +1,97 @@
+//! Limits, as inputs: a reload is one more input, and changes them without a restart.
+
+use std::collections::BTreeMap;
+
+use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
+use watertight_policy::time::Span;
+
+use crate::ids::AgentId;
+
+/// What a cell may hold, and its agents.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Accepted delegations that are not terminal, over all agents. One more is refused (`cell_overloaded`).
+    pub max_delegations: usize,
+    /// Turns that wait behind one context or one task. One more is refused (`context_queue_full`, `task_busy`).
+    pub max_behind: usize,
+    /// The agents by name. One that is missing is unknown to callers; its running work goes on.
+    pub agents: BTreeMap<AgentId, AgentSettings>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { max_delegations: 100_000, max_behind: 64, agents: BTreeMap::new() }
+    }
+}
+
+/// Which turns of one agent may not overlap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Serialize {
+    /// Those of one context.
+    #[default]
+    Context,
+    /// All.
+    Agent,
+    /// None.
+    None,
+}
+
+/// One agent's walls.
+#[derive(Clone, Debug)]
+pub struct AgentSettings {
+    /// In flight, waiting, and for how long.
+    pub bulkhead: bulkhead::Params,
+    /// When traffic is kept away from it.
+    pub breaker: breaker::Params,
+    /// Between tries.
+    pub backoff: backoff::Params,
+    /// How many retries per request, over all.
+    pub retry_budget: retry_budget::Params,
+    /// Defaults and ceilings of a budget.
+    pub budget: budget::Params,
+    /// What counts as a result.
+    pub acceptance: acceptance::Params,
+    /// Tries per turn; 1 = no retry. A retry happens only if nothing was sent, or the agent is idempotent.
+    pub attempts: u32,
+    /// The agent runs a messageId at most once, however often it is sent.
+    pub idempotent: bool,
+    /// See [`Serialize`].
+    pub serialize: Serialize,
+    /// A blocking call that finds no slot is queued, not refused.
+    pub queue_overflow: bool,
+    /// Accepted turns that may wait for a slot. One more is refused (`queue_full`).
+    pub max_queued: usize,
+    /// How long an accepted turn may wait before it has expired.
+    pub queue_ttl: Span,
+    /// How long a caller's cancel waits for the agent before the task is canceled without its word.
+    pub cancel_wait: Span,
+    /// How long a cancel is tried, and a cut attempt's slot held for it.
+    pub cancel_grace: Span,
+    /// How much longer a context is held when nobody knows whether the agent's work in it ended.
+    pub context_grace: Span,
+    /// How long a task may wait for its caller's answer.
+    pub interrupted_max: Span,
+}
+
+impl Default for AgentSettings {
+    fn default() -> AgentSettings {
+        AgentSettings {
+            bulkhead: bulkhead::Params::default(),
+            breaker: breaker::Params::default(),
+            backoff: backoff::Params::default(),
+            retry_budget: retry_budget::Params::default(),
+            budget: budget::Params::default(),
+            acceptance: acceptance::Params::default(),
+            attempts: 2,
+            idempotent: false,
+            serialize: Serialize::Context,
+            queue_overflow: false,
+            max_queued: 1_000,
+            queue_ttl: Span::from_secs(3_600),
+            cancel_wait: Span::from_millis(1_000),
+            cancel_grace: Span::from_secs(10),
+            context_grace: Span::from_secs(30),
+            interrupted_max: Span::from_secs(86_400),
+        }
+    }
+}
