@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
-use watertight_policy::time::Time;
+use watertight_policy::time::{Span, Time};
 
 use crate::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
 
@@ -165,6 +165,8 @@ pub struct Turn {
     pub expires: Time,
     /// What this turn and everything below it may still spend.
     pub budget: Budget,
+    /// The budget's time starts when the turn does, and is this long: a queued turn whose caller set no deadline.
+    pub runs_for: Option<Span>,
     /// Tries made for this turn.
     pub attempts: u32,
 }
