@@ -1,0 +1,1 @@
+//! Ladder, header and pacing.

@@ -1,0 +1,1 @@
+//! The breaker, case by case and against its promises.

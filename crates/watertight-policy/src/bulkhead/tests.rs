@@ -1,0 +1,1 @@
+//! The bulkhead against a naive model.
