@@ -1,1 +1,88 @@
-//! Placeholder.
+//! The A2A gateway: everything that waits, listens, connects or reads a clock.
+//!
+//! A face ([`http`]) turns a request into a call on the [`handle::Handle`]; the [`driver`] of the cell steps the engine
+//! and carries out what it asks for; [`agents`] speak to the agents; the [`relay`] brings what they say into the
+//! [`hub`], where readers find it once it is durable. Configuration is read once ([`config`]), and means
+//! [`AgentSpec`]s from then on.
+
+pub mod agents;
+pub mod clock;
+pub mod config;
+pub mod driver;
+pub mod error;
+pub mod handle;
+pub mod http;
+pub mod hub;
+pub mod metrics;
+pub mod relay;
+
+use std::sync::Arc;
+
+use watertight_engine::ids::AgentId;
+use watertight_engine::settings::AgentSettings;
+use watertight_policy::time::Span;
+
+/// One agent, as configured.
+#[derive(Clone)]
+pub struct AgentSpec {
+    /// Its name.
+    pub name: AgentId,
+    /// Its walls.
+    pub engine: AgentSettings,
+    /// How to speak to it.
+    pub wire: Arc<agents::AgentConfig>,
+    /// How long a blocking call is held when the caller does not say; `None`: as long as its budget.
+    pub wait: Option<Span>,
+}
+
+/// What a gateway is started with.
+pub struct Started {
+    /// Where tasks are kept.
+    pub store: StoreSpec,
+    /// The agents.
+    pub agents: Vec<AgentSpec>,
+    /// Limits of the cell over all agents (its `agents` are ignored).
+    pub max_delegations: usize,
+    /// Turns that wait behind one context or task.
+    pub max_behind: usize,
+    /// Limits of streams.
+    pub streams: hub::Limits,
+}
+
+/// Where tasks are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StoreSpec {
+    /// In this SQLite file.
+    File(std::path::PathBuf),
+    /// Nowhere: gone with the process.
+    Memory,
+}
+
+/// Why a gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store could not be opened.
+    #[error("the store could not be opened: {0}")]
+    Store(String),
+    /// An agent's client could not be built.
+    #[error("agent {agent}: {why}")]
+    Agent {
+        /// Which.
+        agent: AgentId,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A running gateway.
+pub struct Gateway {
+    /// The door to it.
+    pub handle: handle::Handle,
+}
+
+impl Gateway {
+    /// Opens the store, picks up what it holds, and starts to work. Must be called inside a tokio runtime.
+    pub async fn start(_started: Started) -> Result<Gateway, StartError> {
+        unimplemented!()
+    }
+}
