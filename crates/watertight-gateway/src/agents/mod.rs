@@ -1,0 +1,186 @@
+//! Everything that talks *to* agents: connections, sends, streams, polls, cancels, cards.
+//!
+//! One [`Agent`] per configured agent. Nothing is shared between two agents, and within one agent nothing is shared
+//! between sends and the small questions beside them (polls, cancels, cards), so that a full or hanging agent can still
+//! be asked how it stands, and be told to stop.
+//!
+//! Assumes that the engine decides: what may be sent, when it is enough (it drops the future, which closes the
+//! connection), and whether to try again. Nothing here sends a message twice, unless it is certain that no byte of the
+//! first one left. Leaves out records, numbers and streams toward callers: that is the [`Relay`]'s.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Uri};
+use watertight_a2a::event::Event;
+use watertight_a2a::json::Json;
+use watertight_engine::input::Fault;
+use watertight_engine::output::Dispatch;
+use watertight_policy::time::Time;
+
+/// Reads the cell's clock: what is sent along is a rest of time, worked out at the moment of sending.
+pub type Now = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// Who gets what an agent says while it works on a turn. Called in order, from one task, and never waited for.
+///
+/// The turn is over when [`Agent::send`] or [`Agent::watch`] returns. `Ok` there means that the last event handed over was
+/// the agent's word: a task or status in a terminal or interrupted state, or a lone message.
+pub trait Relay: Send {
+    /// The agent said this. Every event comes here, in the order in which the agent sent it: events of streams, the
+    /// answer to a send, and the answers to polls as far as they differ from the one before. A task is a snapshot: it
+    /// replaces what was put together before it.
+    ///
+    /// `raw` is what the agent wrote, checked JSON: the event in the form `{"task": …}`, `{"message": …}`,
+    /// `{"statusUpdate": …}`, `{"artifactUpdate": …}`.
+    ///
+    /// `Break` refuses the event (a task id that belongs to another delegation, a record over its limit): the attempt
+    /// ends with that fault, and the connection is closed.
+    fn event(&mut self, event: &Event, raw: &Json) -> ControlFlow<Fault>;
+
+    /// Something that is no event. Nothing has to be done about it.
+    fn learnt(&mut self, news: News) {
+        let _ = news;
+    }
+}
+
+/// What is seen beside the events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum News {
+    /// The agent's stream is open.
+    Streaming,
+    /// Bytes came on the stream: an event, part of one, or a comment that only says that it lives.
+    Heartbeat,
+    /// The stream ended, broke or went silent before the turn was over. The agent is asked how the task stands.
+    Lost,
+    /// An answer to a poll: the agent lives, whatever it said.
+    Polled,
+    /// A poll got no answer. So many in a row, since so long.
+    Silent {
+        /// Polls without an answer, in a row.
+        polls: u32,
+        /// Since the last answer.
+        since: Duration,
+    },
+}
+
+/// What to deliver, or only to watch.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The engine's order.
+    pub dispatch: Dispatch,
+    /// The `params` of SendMessage as the caller sent them.
+    pub message: Json,
+    /// To be sent along: a child of the caller's, or a new trace.
+    pub traceparent: Option<HeaderValue>,
+    /// Likewise.
+    pub tracestate: Option<HeaderValue>,
+    /// The caller's A2A-Extensions, as far as they may be passed on.
+    pub extensions: Option<HeaderValue>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// By the agent's word, which the relay has; or why not.
+    pub ended: Result<(), Fault>,
+    /// What there is to say about it to people.
+    pub detail: Option<Detail>,
+}
+
+/// What went wrong, for error texts and logs. All text is bounded, and free of control characters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// A sentence.
+    pub what: String,
+    /// The HTTP status that the agent, or a proxy before it, answered with.
+    pub status: Option<u16>,
+    /// The Content-Type that came with it.
+    pub content_type: Option<String>,
+    /// The start of the body, at most 200 bytes.
+    pub excerpt: Option<String>,
+    /// The WWW-Authenticate header of a 401 or 403.
+    pub challenge: Option<String>,
+    /// The error of the agent's own, if there was one.
+    pub agent_error: Option<AgentError>,
+    /// How long the attempt had taken by then.
+    pub waited: Duration,
+}
+
+/// An error that the agent answered with, as it said it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentError {
+    /// The JSON-RPC code.
+    pub code: i64,
+    /// The text, cleaned and bounded.
+    pub message: String,
+    /// The `data` member, raw.
+    pub data: Option<Json>,
+}
+
+/// How to talk to one agent.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Its name in errors, logs and metrics.
+    pub name: Arc<str>,
+    /// Where its JSON-RPC interface is: `http` or `https`, with a host.
+    pub url: Uri,
+    /// Where its card is. `None`: `.well-known/agent-card.json` below the URL, then at the host's root.
+    pub card: Option<Uri>,
+    /// How it is asked.
+    pub mode: Mode,
+    /// Sent with every request to the configured scheme, host and port, and never anywhere else.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The longest that resolving, connecting and the TLS handshake may take, together. 5 s by default.
+    pub connect_timeout: Duration,
+    /// The longest silence inside an answer or a stream; comments count as life. 60 s by default.
+    pub idle_timeout: Duration,
+    /// The longest that a first send waits for the first card. 500 ms by default.
+    pub card_wait: Duration,
+    /// The shortest and the longest pause between two polls. 50 ms and 2 s by default.
+    pub poll: (Duration, Duration),
+    /// Given up on after so long without any answer, over at least three polls in a row. 60 s by default.
+    pub unreachable_after: Duration,
+    /// An unused connection is closed after so long; it should be less than the agent's own keep-alive. 4 s by default.
+    pub pool_idle: Duration,
+    /// The largest answer, and the largest sum of events of one stream. 64 MiB by default.
+    pub max_task_bytes: usize,
+    /// The largest event of a stream. 16 MiB by default.
+    pub max_event_bytes: usize,
+}
+
+/// How an agent is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Streaming if its card says that it can, else `Poll`.
+    #[default]
+    Auto,
+    /// Always SendStreamingMessage.
+    Stream,
+    /// SendMessage with returnImmediately, then GetTask.
+    Poll,
+    /// SendMessage, and wait.
+    Blocking,
+}
+
+impl AgentConfig {
+    /// The defaults.
+    pub fn new(name: &str, url: Uri) -> AgentConfig {
+        AgentConfig {
+            name: name.into(),
+            url,
+            card: None,
+            mode: Mode::Auto,
+            headers: Vec::new(),
+            connect_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(60),
+            card_wait: Duration::from_millis(500),
+            poll: (Duration::from_millis(50), Duration::from_secs(2)),
+            unreachable_after: Duration::from_secs(60),
+            pool_idle: Duration::from_secs(4),
+            max_task_bytes: 64 << 20,
+            max_event_bytes: 16 << 20,
+        }
+    }
+}
