@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(cells, GOLDEN);
     }
 
-    const GOLDEN: [u32; 8] = [0; 8];
+    const GOLDEN: [u32; 8] = [3, 3, 1, 3, 3, 2, 4, 4];
 
     #[test]
     fn a_new_cell_only_takes() {

@@ -64,6 +64,7 @@ mod tests {
             draw(1_234_567, 3),
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
         );
+        assert_eq!(Rng::new(7).split("backoff").next_u64(), 0x00A2_2608_4889_FAE5);
         assert_eq!(fnv1a(b""), 0xCBF2_9CE4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_F739_67E8);
     }

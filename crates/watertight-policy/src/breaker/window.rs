@@ -179,9 +179,9 @@ impl Run {
     }
 }
 
-/// Of `total`, what the callers have above their share. A caller may have as much as weighs `share` beside everything
-/// that all others have; measured against the others' real counts, the caps of several callers do not feed on each
-/// other, and callers who all fail alike are never capped below three of a kind.
+/// Of `total`, how much callers have above their share. A caller may have `share / (1 − share)` times what all others
+/// have. It is measured against the others' real counts, so that the caps of several callers do not feed on each other
+/// and an agent that fails for everybody is never talked down to nothing.
 fn above_share(share_bp: u32, total: u64, counts: impl Iterator<Item = u64>) -> u64 {
     let rest_bp = 10_000u64.saturating_sub(u64::from(share_bp));
     if rest_bp == 0 {
