@@ -165,3 +165,6 @@ impl Budget {
         Wire { remaining_s: millis as f64 / 1e3, depth: self.depth, fanout: self.fanout }
     }
 }
+
+#[cfg(test)]
+mod tests;

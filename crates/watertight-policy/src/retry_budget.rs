@@ -144,3 +144,6 @@ impl RetryBudget {
         &mut self.buckets[last]
     }
 }
+
+#[cfg(test)]
+mod tests;
