@@ -1,0 +1,192 @@
+//! The configuration: one TOML file, read once and turned into what it means.
+//!
+//! Two stages. [`written`] is the file's shape and refuses unknown keys; [`meant`] resolves units, secrets and rules,
+//! and finds every mistake, not only the first. After that nothing reads configuration. Secrets are never in the
+//! file: it says `env:NAME` or `file:PATH`. Environment variables are read through a function that the binary gives.
+
+mod meant;
+mod report;
+mod secret;
+#[cfg(test)]
+mod tests;
+mod units;
+mod written;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::{HeaderName, Uri};
+use watertight_engine::ids::AgentId;
+use watertight_engine::settings::{AgentSettings, Settings};
+use watertight_policy::time::Span;
+
+pub use report::Invalid;
+pub use secret::{Env, Secret};
+
+/// Everything that the gateway is told.
+#[derive(Debug)]
+pub struct Config {
+    /// Where it listens. Loopback, unless callers are configured.
+    pub listen: SocketAddr,
+    /// Where the instance key is, and whether the file says so itself.
+    pub key: KeyFile,
+    /// The store's place.
+    pub store: PathBuf,
+    /// The base of every URL that it gives out, without a slash at the end; what the client used, if there is none.
+    pub public_url: Option<String>,
+    /// The front door's limits.
+    pub server: Server,
+    /// How long a drain may take.
+    pub drain: Duration,
+    /// Accepted delegations that are not terminal.
+    pub max_delegations: usize,
+    /// Who may call. None: this machine's own users, over loopback.
+    pub callers: Vec<Caller>,
+    /// Whom they may call.
+    pub agents: BTreeMap<AgentId, Agent>,
+}
+
+/// Where the instance key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFile {
+    /// Its path.
+    pub path: PathBuf,
+    /// It was configured, so it has to be there.
+    pub required: bool,
+}
+
+/// The front door's limits.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Connections at once. One more is told so and closed.
+    pub max_connections: usize,
+    /// HTTP/2 streams per connection.
+    pub max_streams_per_connection: u32,
+    /// All headers of a request.
+    pub max_header_bytes: usize,
+    /// One request's body.
+    pub max_request_bytes: usize,
+    /// All request bodies that are being read or handled at the same time.
+    pub max_buffered_bytes: usize,
+    /// From the connection's first byte, or the last answer, to the end of the headers.
+    pub header_timeout: Duration,
+    /// From the headers to the end of the body.
+    pub body_timeout: Duration,
+    /// How long a write may make no progress before the reader is given up on.
+    pub write_stall: Duration,
+    /// Events that wait for one slow reader of a stream.
+    pub max_outbound_events: usize,
+    /// Their bytes.
+    pub max_outbound_bytes: usize,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server {
+            max_connections: 4_096,
+            max_streams_per_connection: 128,
+            max_header_bytes: 16 << 10,
+            max_request_bytes: 16 << 20,
+            max_buffered_bytes: 256 << 20,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(60),
+            write_stall: Duration::from_secs(30),
+            max_outbound_events: 128,
+            max_outbound_bytes: 4 << 20,
+        }
+    }
+}
+
+/// Somebody with a token.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Its name: what keys, logs and metrics say.
+    pub name: String,
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// Its bearer token.
+    pub token: Secret,
+    /// The agents that it may call; `None`: all.
+    pub agents: Option<Vec<AgentId>>,
+    /// It may see metrics and change the walls.
+    pub operator: bool,
+}
+
+/// How an agent is talked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// As its card says: streaming if it can, else polling, else one blocking call.
+    #[default]
+    Auto,
+    /// Streaming.
+    Stream,
+    /// A send that returns at once, then polls.
+    Poll,
+    /// One blocking call.
+    Blocking,
+}
+
+/// One agent behind the gateway.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    /// Its JSON-RPC endpoint.
+    pub url: Uri,
+    /// Its card, if it is not at the well-known place below `url`.
+    pub card: Option<Uri>,
+    /// See [`Mode`].
+    pub mode: Mode,
+    /// Sent with every request to it, and to nobody else.
+    pub headers: Vec<(HeaderName, Secret)>,
+    /// For a connection to it.
+    pub connect_timeout: Duration,
+    /// Silence on an open stream, and between the bytes of an answer.
+    pub idle_timeout: Duration,
+    /// How long a blocking caller holds the line. `None`: as long as the budget lasts.
+    pub wait: Option<Span>,
+    /// Its walls.
+    pub settings: AgentSettings,
+}
+
+impl Config {
+    /// Reads and judges a file. Paths in it are relative to its directory. `listen` outranks the file's.
+    pub fn load(path: &Path, listen: Option<SocketAddr>, env: Env<'_>) -> Result<Config, Invalid> {
+        let name = path.display().to_string();
+        let source = fs::read_to_string(path).map_err(|e| {
+            Invalid::plain(format!("the configuration cannot be read: {name}: {e}\nwatertight init makes one"))
+        })?;
+        let dir = path.parent().unwrap_or(Path::new(""));
+        Config::parse(&name, &source, dir, listen, env)
+    }
+
+    /// The same for a text; `name` stands in errors.
+    pub fn parse(
+        name: &str,
+        source: &str,
+        dir: &Path,
+        listen: Option<SocketAddr>,
+        env: Env<'_>,
+    ) -> Result<Config, Invalid> {
+        let file: written::File = toml::from_str(source).map_err(|e| {
+            let problem = report::Problem {
+                span: e.span().unwrap_or(0..0),
+                message: e.message().to_owned(),
+                help: None,
+                hide: false,
+            };
+            report::render(name, source, &[problem])
+        })?;
+        meant::config(file, dir, listen, env).map_err(|problems| report::render(name, source, &problems))
+    }
+
+    /// What the engine is told.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            max_delegations: self.max_delegations,
+            agents: self.agents.iter().map(|(name, agent)| (name.clone(), agent.settings.clone())).collect(),
+            ..Settings::default()
+        }
+    }
+}

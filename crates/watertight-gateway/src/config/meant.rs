@@ -1,0 +1,369 @@
+//! What it means: units, secrets and rules. Every mistake is collected with its place, so that one run shows all.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use http::{HeaderName, Uri, header};
+use toml::Spanned;
+use watertight_engine::ids::AgentId;
+use watertight_engine::settings::{AgentSettings, Serialize};
+use watertight_policy::time::Span;
+use watertight_policy::{acceptance, breaker, budget, bulkhead};
+
+use super::report::Problem;
+use super::secret::{Env, Secret, Wrong, find};
+use super::written::{self, Text};
+use super::{Agent, Caller, Config, KeyFile, Mode, Server, units};
+
+const LISTEN: &str = "127.0.0.1:7420";
+const SECRET_HELP: &str = "write env:NAME or file:PATH; secrets are never kept in the configuration";
+
+struct Judge<'a> {
+    env: Env<'a>,
+    dir: &'a Path,
+    problems: Vec<Problem>,
+}
+
+pub(super) fn config(
+    file: written::File,
+    dir: &Path,
+    listen: Option<SocketAddr>,
+    env: Env<'_>,
+) -> Result<Config, Vec<Problem>> {
+    let mut judge = Judge { env, dir, problems: Vec::new() };
+    let agents: BTreeMap<AgentId, Agent> =
+        file.agents.into_iter().filter_map(|(name, agent)| judge.agent(name, agent)).collect();
+    let callers = judge.callers(file.callers, &agents);
+    let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty());
+    let max_delegations = judge.count(file.server.max_delegations.as_ref(), 1, 100_000) as usize;
+    let public_url = file.server.public_url.as_ref().and_then(|url| {
+        let uri = judge.url(url, "public_url")?;
+        Some(uri.to_string().trim_end_matches('/').to_owned())
+    });
+    let config = Config {
+        listen,
+        key: KeyFile {
+            path: dir.join(file.key.as_ref().map_or("watertight.key", |key| key.as_ref())),
+            required: file.key.is_some(),
+        },
+        store: dir.join(file.store.path.as_ref().map_or("watertight.db", |path| path.as_ref())),
+        public_url,
+        server: judge.server(&file.server),
+        drain: judge.wait(file.drain.limit.as_ref(), Duration::from_secs(20)),
+        max_delegations,
+        callers,
+        agents,
+    };
+    judge.problems.sort_by_key(|problem| problem.span.start);
+    if judge.problems.is_empty() { Ok(config) } else { Err(judge.problems) }
+}
+
+impl Judge<'_> {
+    fn say<T>(&mut self, at: &Spanned<T>, message: impl fmt::Display) {
+        self.help(at, message, None);
+    }
+
+    fn help<T>(&mut self, at: &Spanned<T>, message: impl fmt::Display, help: Option<&'static str>) {
+        self.problems.push(Problem { span: at.span(), message: message.to_string(), help, hide: false });
+    }
+
+    fn listen(&mut self, written: Option<&Text>, given: Option<SocketAddr>, open: bool) -> SocketAddr {
+        let fallback = SocketAddr::from(([127, 0, 0, 1], 7420));
+        let text = written.map_or(LISTEN, |w| w.as_ref());
+        let Ok(addr) = text.replace("localhost:", "127.0.0.1:").parse::<SocketAddr>() else {
+            if let Some(written) = written {
+                self.say(
+                    written,
+                    format!("`{text}` is no address: write HOST:PORT with a numeric host, such as {LISTEN}"),
+                );
+            }
+            return given.unwrap_or(fallback);
+        };
+        let addr = given.unwrap_or(addr);
+        if open && !addr.ip().is_loopback() {
+            let message = format!("{addr} can be reached from other machines, and no callers are configured");
+            let help = Some("add a [callers.NAME] table with a token, or listen on 127.0.0.1");
+            match written {
+                Some(written) => self.help(written, message, help),
+                None => self.problems.push(Problem { span: 0..0, message, help, hide: false }),
+            }
+        }
+        addr
+    }
+
+    fn server(&mut self, written: &written::Server) -> Server {
+        let d = Server::default();
+        let server = Server {
+            max_connections: self.count(written.max_connections.as_ref(), 1, 4_096) as usize,
+            max_streams_per_connection: self.count(
+                written.max_streams_per_connection.as_ref(),
+                1,
+                d.max_streams_per_connection,
+            ),
+            max_header_bytes: self.bytes(written.max_header_bytes.as_ref(), d.max_header_bytes),
+            max_request_bytes: self.bytes(written.max_request_bytes.as_ref(), d.max_request_bytes),
+            max_buffered_bytes: self.bytes(written.max_buffered_bytes.as_ref(), d.max_buffered_bytes),
+            header_timeout: self.wait(written.header_timeout.as_ref(), d.header_timeout),
+            body_timeout: self.wait(written.body_timeout.as_ref(), d.body_timeout),
+            write_stall: self.wait(written.write_stall.as_ref(), d.write_stall),
+            max_outbound_events: self.count(written.max_outbound_events.as_ref(), 1, 128) as usize,
+            max_outbound_bytes: self.bytes(written.max_outbound_bytes.as_ref(), d.max_outbound_bytes),
+        };
+        if let Some(header) = written.max_header_bytes.as_ref().filter(|_| server.max_header_bytes < 8 << 10) {
+            self.say(header, "max_header_bytes is below 8KiB, and ordinary requests would not pass");
+        }
+        server
+    }
+
+    fn callers(&mut self, written: BTreeMap<Text, written::Caller>, agents: &BTreeMap<AgentId, Agent>) -> Vec<Caller> {
+        let mut callers: Vec<Caller> = Vec::new();
+        for (name, caller) in written {
+            self.name(&name, "a caller's name");
+            if let Some(tenant) = &caller.tenant {
+                self.name(tenant, "a tenant's name");
+            }
+            let allowed = caller.agents.map(|names| {
+                for unknown in names.iter().filter(|name| !agents.contains_key(&AgentId::new(name.as_ref()))) {
+                    self.say(unknown, format!("no agent `{}` is configured", unknown.as_ref()));
+                }
+                names.iter().map(|name| AgentId::new(name.as_ref())).collect()
+            });
+            let Some(token) = self.secret(&caller.token) else { continue };
+            if let Some(other) = callers.iter().find(|other| other.token == token) {
+                let message = format!("this is the token of `{}` too, and a token must tell who calls", other.name);
+                self.say(&caller.token, message);
+            }
+            callers.push(Caller {
+                tenant: caller.tenant.map_or_else(|| name.as_ref().clone(), Spanned::into_inner),
+                name: name.into_inner(),
+                token,
+                agents: allowed,
+                operator: caller.operator,
+            });
+        }
+        callers
+    }
+
+    fn agent(&mut self, name: Text, written: written::Agent) -> Option<(AgentId, Agent)> {
+        self.name(&name, "an agent's name");
+        let url = self.url(&written.url, "url");
+        let card = written.card.as_ref().and_then(|card| self.url(card, "card"));
+        let mode = self.word(
+            written.mode.as_ref(),
+            &[("auto", Mode::Auto), ("stream", Mode::Stream), ("poll", Mode::Poll), ("blocking", Mode::Blocking)],
+        );
+        let headers = written.headers.iter().filter_map(|(name, value)| self.header(name, value)).collect();
+        let connect_timeout = self.wait(written.connect_timeout.as_ref(), Duration::from_secs(2));
+        let idle_timeout = self.wait(written.idle_timeout.as_ref(), Duration::from_secs(60));
+        let wait = written.wait.as_ref().map(|wait| self.span(Some(wait), Span::ZERO));
+        let settings = self.settings(&name, &written);
+        let agent = Agent { url: url?, card, mode, headers, connect_timeout, idle_timeout, wait, settings };
+        Some((AgentId::new(name.as_ref()), agent))
+    }
+
+    fn settings(&mut self, name: &Text, written: &written::Agent) -> AgentSettings {
+        let d = AgentSettings::default();
+        let bulkhead = bulkhead::Params {
+            max_in_flight: self.count(written.max_in_flight.as_ref(), 1, 16),
+            max_waiting: self.count(written.max_waiting.as_ref(), 0, 32),
+            max_wait: self.span(written.max_wait.as_ref(), Span::from_millis(500)),
+        };
+        let remaining = self.span(written.budget.as_ref(), d.budget.remaining);
+        let budget = budget::Params {
+            remaining,
+            max_remaining: self.span(written.max_budget.as_ref(), d.budget.max_remaining.max(remaining)),
+            depth: self.count(written.depth.as_ref(), 0, d.budget.depth),
+            fanout: self.count(written.fanout.as_ref(), 0, d.budget.fanout),
+            child_fanout: d.budget.child_fanout,
+            // A short budget that says nothing of the reserve still leaves room for both.
+            reserve: self.span(written.reserve.as_ref(), d.budget.reserve.min(remaining.div(10))),
+        };
+        if let Err(e) = budget.validate() {
+            self.say(written.budget.as_ref().or(written.reserve.as_ref()).unwrap_or(name), e);
+        }
+        AgentSettings {
+            bulkhead,
+            budget,
+            breaker: self.breaker(name, &written.breaker),
+            acceptance: acceptance::Params {
+                max_result_bytes: self.size(written.max_result_bytes.as_ref(), d.acceptance.max_result_bytes),
+                max_task_bytes: self.size(written.max_task_bytes.as_ref(), d.acceptance.max_task_bytes),
+            },
+            attempts: self.count(written.attempts.as_ref(), 1, d.attempts),
+            idempotent: written.idempotent,
+            serialize: self.word(
+                written.serialize.as_ref(),
+                &[("context", Serialize::Context), ("agent", Serialize::Agent), ("none", Serialize::None)],
+            ),
+            queue_overflow: self.word(written.overflow.as_ref(), &[("reject", false), ("queue", true)]),
+            max_queued: self.count(written.max_queued.as_ref(), 0, 1_000) as usize,
+            queue_ttl: self.span(written.queue_ttl.as_ref(), d.queue_ttl),
+            cancel_wait: self.span(written.cancel_wait.as_ref(), d.cancel_wait),
+            cancel_grace: self.span(written.cancel_grace.as_ref(), d.cancel_grace),
+            context_grace: self.span(written.context_grace.as_ref(), d.context_grace),
+            interrupted_max: self.span(written.interrupted_max.as_ref(), d.interrupted_max),
+            backoff: d.backoff,
+            retry_budget: d.retry_budget,
+        }
+    }
+
+    fn breaker(&mut self, name: &Text, written: &written::Breaker) -> breaker::Params {
+        let d = breaker::Params::default();
+        let base = self.span(written.ejection_base.as_ref(), d.ejection_base);
+        let params = breaker::Params {
+            consecutive_failures: self.count(written.consecutive_failures.as_ref(), 0, d.consecutive_failures),
+            failure_rate_bp: self.share(written.failure_rate.as_ref(), d.failure_rate_bp),
+            slow_rate_bp: self.share(written.slow_call_rate.as_ref(), d.slow_rate_bp),
+            slow_call: self.span(written.slow_call.as_ref(), d.slow_call),
+            window: self.span(written.window.as_ref(), d.window),
+            min_calls: self.count(written.min_calls.as_ref(), 0, d.min_calls),
+            min_wait: self.span(written.min_wait.as_ref(), d.min_wait),
+            ejection_base: base,
+            ejection_max: self.span(written.ejection_max.as_ref(), d.ejection_max.max(base)),
+            probe_timeout: self.span(written.probe_timeout.as_ref(), d.probe_timeout),
+            ..d
+        };
+        if let Err(e) = params.validate() {
+            let texts = [&written.ejection_max, &written.ejection_base, &written.window, &written.probe_timeout];
+            self.say(texts.into_iter().flatten().next().unwrap_or(name), e);
+        }
+        params
+    }
+
+    fn secret(&mut self, written: &Text) -> Option<Secret> {
+        match find(written.as_ref(), self.env, self.dir) {
+            Ok(secret) => Some(secret),
+            Err(Wrong::Missing(message)) => {
+                self.say(written, message);
+                None
+            }
+            Err(Wrong::Inline) => {
+                self.problems.push(Problem {
+                    span: written.span(),
+                    message: "a secret is written here".to_owned(),
+                    help: Some(SECRET_HELP),
+                    hide: true,
+                });
+                None
+            }
+        }
+    }
+
+    fn header(&mut self, name: &Text, value: &Text) -> Option<(HeaderName, Secret)> {
+        let owned = [
+            header::HOST,
+            header::CONTENT_LENGTH,
+            header::CONTENT_TYPE,
+            header::TRANSFER_ENCODING,
+            header::CONNECTION,
+            header::UPGRADE,
+            header::TE,
+            header::EXPECT,
+        ];
+        let parsed = HeaderName::from_bytes(name.as_ref().as_bytes()).ok();
+        let parsed = parsed.filter(|name| !owned.contains(name) && !name.as_str().starts_with("a2a-"));
+        if parsed.is_none() {
+            self.say(name, format!("`{}` is no header that can be set", name.as_ref()));
+        }
+        let secret = self.secret(value)?;
+        if http::HeaderValue::from_str(secret.expose()).is_err() {
+            self.say(value, "what this stands for cannot be the value of a header");
+        }
+        Some((parsed?, secret))
+    }
+
+    fn url(&mut self, written: &Text, what: &str) -> Option<Uri> {
+        let text: &str = written.as_ref();
+        let uri = text.parse::<Uri>().ok().filter(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+        });
+        match uri {
+            Some(uri) if uri.authority().is_some_and(|a| a.as_str().contains('@')) => {
+                self.problems.push(Problem {
+                    span: written.span(),
+                    message: format!("{what} carries a user name or a password"),
+                    help: Some("give credentials in `headers`, as env:NAME or file:PATH"),
+                    hide: true,
+                });
+                None
+            }
+            Some(uri) => Some(uri),
+            None => {
+                self.say(written, format!("`{text}` is no http:// or https:// URL"));
+                None
+            }
+        }
+    }
+
+    fn name(&mut self, written: &Text, what: &str) {
+        let text: &str = written.as_ref();
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
+        let dots = text.bytes().all(|b| b == b'.');
+        if text.is_empty() || text.len() > 64 || dots || !text.bytes().all(plain) {
+            self.say(written, format!("{what} is 1 to 64 of a-z, 0-9, `-`, `_` and `.`"));
+        }
+    }
+
+    fn word<T: Copy + Default>(&mut self, written: Option<&Text>, words: &[(&str, T)]) -> T {
+        let Some(written) = written else { return T::default() };
+        let text: &str = written.as_ref();
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+            return *value;
+        }
+        let all: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        self.say(written, format!("`{text}` is not one of {}", all.join(", ")));
+        T::default()
+    }
+
+    fn parsed<T>(&mut self, written: Option<&Text>, default: T, parse: fn(&str) -> Result<T, String>) -> T {
+        let Some(written) = written else { return default };
+        match parse(written.as_ref()) {
+            Ok(value) => value,
+            Err(message) => {
+                self.say(written, message);
+                default
+            }
+        }
+    }
+
+    fn span(&mut self, written: Option<&Text>, default: Span) -> Span {
+        self.parsed(written, default, units::span)
+    }
+
+    /// A length of time that something is waited for: zero would never let it happen.
+    fn wait(&mut self, written: Option<&Text>, default: Duration) -> Duration {
+        let span = self.span(written, Span::from_micros(u64::try_from(default.as_micros()).unwrap_or(u64::MAX)));
+        if let Some(written) = written.filter(|_| span.is_zero()) {
+            self.say(written, "zero leaves no time at all");
+        }
+        Duration::from_micros(span.as_micros())
+    }
+
+    fn size(&mut self, written: Option<&Text>, default: u64) -> u64 {
+        self.parsed(written, default, units::size)
+    }
+
+    fn bytes(&mut self, written: Option<&Text>, default: usize) -> usize {
+        let size = self.size(written, u64::try_from(default).unwrap_or(u64::MAX));
+        if let Some(written) = written.filter(|_| size == 0) {
+            self.say(written, "zero bytes would let nothing pass");
+        }
+        usize::try_from(size).unwrap_or(usize::MAX)
+    }
+
+    fn share(&mut self, written: Option<&Text>, default: u32) -> u32 {
+        let Some(written) = written else { return default };
+        u32::from(self.parsed(Some(written), 0, units::share))
+    }
+
+    fn count(&mut self, written: Option<&Spanned<u32>>, least: u32, default: u32) -> u32 {
+        let Some(written) = written else { return default };
+        if *written.as_ref() < least {
+            self.say(written, format!("{} is too few: at least {least}", written.as_ref()));
+        }
+        *written.as_ref()
+    }
+}

@@ -1,0 +1,174 @@
+//! Every error as a user sees it, and the defaults as they are promised.
+
+use super::*;
+
+const GOOD: &str = r#"
+listen = "127.0.0.1:0"
+
+[store]
+path = "data/store.db"
+
+[callers.ops]
+token = "env:OPS"
+operator = true
+
+[callers.alice]
+token = "env:ALICE"
+tenant = "acme"
+agents = ["hotels"]
+
+[agents.hotels]
+url = "http://127.0.0.1:9001/"
+max_in_flight = 8
+max_wait = "0.2s"
+wait = "3s"
+overflow = "queue"
+serialize = "none"
+headers = { "X-Api-Key" = "env:OPS", "authorization" = "Bearer env:ALICE" }
+
+[agents.hotels.breaker]
+failure_rate = "12.5%"
+ejection_base = "2m"
+
+[agents.fx]
+url = "https://fx.example/a2a"
+"#;
+
+fn env(name: &str) -> Option<String> {
+    match name {
+        "OPS" => Some("ops-token".to_owned()),
+        "ALICE" => Some("alice-token".to_owned()),
+        _ => None,
+    }
+}
+
+fn parse(source: &str) -> Result<Config, Invalid> {
+    Config::parse("watertight.toml", source, Path::new("/etc/watertight"), None, &env)
+}
+
+#[track_caller]
+fn wrong(source: &str) -> String {
+    parse(source).expect_err("the configuration is wrong").to_string()
+}
+
+#[test]
+fn a_whole_file() {
+    let config = parse(GOOD).unwrap();
+    assert_eq!(config.store, Path::new("/etc/watertight/data/store.db"));
+    assert_eq!(config.key.path, Path::new("/etc/watertight/watertight.key"));
+    let hotels = &config.agents[&AgentId::new("hotels")];
+    assert_eq!(hotels.settings.bulkhead.max_in_flight, 8);
+    assert_eq!(hotels.settings.bulkhead.max_waiting, 32);
+    assert_eq!(hotels.settings.bulkhead.max_wait, Span::from_millis(200));
+    assert_eq!(hotels.settings.breaker.failure_rate_bp, 1_250);
+    assert_eq!(hotels.settings.breaker.ejection_max, Span::from_secs(120));
+    assert_eq!(hotels.wait, Some(Span::from_secs(3)));
+    assert!(hotels.settings.queue_overflow);
+    let headers: Vec<(&str, &str)> =
+        hotels.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+    assert_eq!(headers, [("x-api-key", "ops-token"), ("authorization", "Bearer alice-token")]);
+    let fx = &config.agents[&AgentId::new("fx")];
+    assert_eq!(fx.settings.bulkhead.max_in_flight, 16);
+    assert_eq!(fx.settings.bulkhead.max_wait, Span::from_millis(500));
+    assert_eq!((fx.connect_timeout, fx.idle_timeout), (Duration::from_secs(2), Duration::from_secs(60)));
+    assert_eq!((fx.wait, fx.mode), (None, Mode::Auto));
+    let callers: Vec<(&str, &str, bool)> =
+        config.callers.iter().map(|c| (c.name.as_str(), c.tenant.as_str(), c.operator)).collect();
+    assert_eq!(callers, [("alice", "acme", false), ("ops", "ops", true)]);
+    assert_eq!(config.settings().agents.len(), 2);
+}
+
+#[test]
+fn an_empty_file_listens_on_loopback() {
+    let config = parse("").unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:7420");
+    assert_eq!(config.server.max_request_bytes, 16 << 20);
+    assert!(config.agents.is_empty() && config.callers.is_empty());
+}
+
+#[test]
+fn an_unknown_key_is_pointed_at() {
+    let text = wrong("[agents.a]\nurl = \"http://localhost/\"\nmax_inflight = 3\n");
+    assert!(text.contains("unknown field `max_inflight`"), "{text}");
+    assert!(text.contains("watertight.toml:3:1"), "{text}");
+}
+
+#[test]
+fn syntax_is_pointed_at() {
+    let text = wrong("listen = \n");
+    assert!(text.contains("watertight.toml:1:"), "{text}");
+}
+
+#[test]
+fn every_mistake_is_told_at_once() {
+    let text = wrong(
+        r#"listen = "0.0.0.0:80"
+[agents.Hotels]
+url = "ftp://x/"
+max_wait = "500"
+max_in_flight = 0
+mode = "push"
+budget = "100ms"
+reserve = "1s"
+[agents.fx]
+url = "http://user:pw@fx/"
+max_result_bytes = "1 TB"
+headers = { "host" = "env:OPS", "x-key" = "sesame" }
+breaker.failure_rate = "200%"
+"#,
+    );
+    let golden = "error: an agent's name is 1 to 64 of a-z, 0-9, `-`, `_` and `.`
+ --> watertight.toml:2:9
+  |
+2 | [agents.Hotels]
+  |         ^^^^^^";
+    assert!(text.contains(golden), "{text}");
+    for part in [
+        "`ftp://x/` is no http:// or https:// URL\n --> watertight.toml:3:7",
+        "`500` is no length of time: write a number and a unit, such as 500ms, 30s, 5m or 24h\n --> watertight.toml:4:12",
+        "0 is too few: at least 1\n --> watertight.toml:5:17",
+        "`push` is not one of \"auto\", \"stream\", \"poll\", \"blocking\"\n --> watertight.toml:6:8",
+        "reserve is not below remaining, so nothing could be delegated\n --> watertight.toml:7:10",
+        "url carries a user name or a password\n  --> watertight.toml:10:7",
+        "`1 TB` is no size",
+        "`host` is no header that can be set\n  --> watertight.toml:12:13",
+        "a secret is written here\n  --> watertight.toml:12:43",
+        "write env:NAME or file:PATH; secrets are never kept in the configuration",
+        "`200%` is no share",
+        "0.0.0.0:80 can be reached from other machines, and no callers are configured\n --> watertight.toml:1:10",
+        "add a [callers.NAME] table with a token, or listen on 127.0.0.1",
+    ] {
+        assert!(text.contains(part), "missing: {part}\nin: {text}");
+    }
+    assert!(!text.contains("sesame") && !text.contains("user:pw"), "a secret is shown: {text}");
+}
+
+#[test]
+fn a_missing_variable_is_named() {
+    let text = wrong("[callers.a]\ntoken = \"env:NOBODY_SET_THIS\"\n");
+    assert!(text.contains("the environment variable NOBODY_SET_THIS is not set"), "{text}");
+    assert!(text.contains("watertight.toml:2:9"), "{text}");
+}
+
+#[test]
+fn callers_have_tokens_of_their_own_and_agents_that_exist() {
+    let text = wrong("[callers.a]\ntoken = \"env:OPS\"\nagents = [\"nobody\"]\n[callers.b]\ntoken = \"env:OPS\"\n");
+    assert!(
+        text.contains("no agent `nobody` is configured") && text.contains("this is the token of `a` too"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_command_line_outranks_the_file_and_is_judged_too() {
+    let given: SocketAddr = "0.0.0.0:1".parse().unwrap();
+    let load = |source| Config::parse("w.toml", source, Path::new(""), Some(given), &env);
+    assert!(load("").unwrap_err().to_string().contains("can be reached from other machines"));
+    assert_eq!(load("[callers.a]\ntoken = \"env:OPS\"\n").unwrap().listen, given);
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    let text = Config::load(Path::new("/nowhere/w.toml"), None, &env).unwrap_err().to_string();
+    assert!(text.contains("/nowhere/w.toml") && text.contains("watertight init"), "{text}");
+}
