@@ -22,9 +22,9 @@
 //! agent that dies while only one of three recent callers still calls it is noticed by failure counts up to one
 //! window late.
 //!
-//! Assumes that failures which are the caller's fault (4xx, unknown task, cancel) are recorded as
-//! [`Sample::Neutral`], or as [`Sample::Success`] where the answer shows the agent to be well. Leaves out retries, which inputs are
-//! poison, and what a call is. Memory is bounded: 16 buckets of 16 callers each.
+//! Assumes that failures which are the caller's fault (4xx, unknown task, cancel) are recorded as [`Sample::Neutral`],
+//! or as [`Sample::Success`] where the answer shows the agent to be well. Leaves out retries, which inputs are poison,
+//! and what a call is. Memory is bounded: 16 buckets of 16 callers each.
 
 use crate::time::{Span, Time};
 

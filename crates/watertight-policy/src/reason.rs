@@ -9,7 +9,8 @@ use std::fmt;
 /// What a reason does to the work it is given for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
-    /// Turned away before a task existed: nothing was accepted, nothing was spent.
+    /// Turned away before a task existed: nothing was accepted, nothing was spent. Where work may queue instead, the
+    /// same word says what it waits for: a delegation that waits for a slot waits with `bulkhead_full`.
     Refusal,
     /// An attempt, or the task, failed.
     Failure,
@@ -55,9 +56,11 @@ macro_rules! reasons {
 
 reasons! {
     BulkheadFull "bulkhead_full" Refusal
-        "All slots of this agent are taken and so are the places to wait. Answer without it, or try again shortly; if it happens in normal traffic, give the agent more slots."
+        "All slots of this agent are taken and so are the places to wait. Answer without it, or try again shortly; \
+         if it happens in normal traffic, give the agent more slots."
     BreakerOpen "breaker_open" Refusal
-        "This agent failed too often and gets no traffic for a while. Answer without it; single trials decide when it is back."
+        "This agent failed too often and gets no traffic for a while. Answer without it; single trials decide when \
+         it is back."
     AgentPacing "agent_pacing" Refusal
         "The agent asked everyone to slow down. Try again after the time given."
     QueueFull "queue_full" Refusal
@@ -65,19 +68,24 @@ reasons! {
     ContextQueueFull "context_queue_full" Refusal
         "Too many messages already wait in this context. Wait for some to finish before sending more."
     TaskBusy "task_busy" Refusal
-        "The task is still working on an earlier message, and takes one at a time. Send again when its turn has ended."
+        "The task is still working on an earlier message, and takes one at a time. Send again when its turn has \
+         ended."
     DepthExhausted "depth_exhausted" Refusal
-        "The chain of delegations has used all its hops. Do this part without delegating, or begin with a greater depth."
+        "The chain of delegations has used all its hops. Do this part without delegating, or begin with a greater \
+         depth."
     FanoutExhausted "fanout_exhausted" Refusal
-        "This task has started as many delegations as it may. Work with the results it has, or begin with a greater fan-out."
+        "This task has started as many delegations as it may. Work with the results it has, or begin with a greater \
+         fan-out."
     BudgetExhausted "budget_exhausted" Refusal
-        "Too little time is left to start another delegation and still answer. Answer with what is there, or allow more time at the beginning."
+        "Too little time is left to start another delegation and still answer. Answer with what is there, or allow \
+         more time at the beginning."
     DelegationCycle "delegation_cycle" Refusal
         "The agent is already working further up in this chain of delegations. Do not delegate back to it."
     AgentUnknown "agent_unknown" Refusal
         "There is no such agent for this caller. Check its name against the list of agents."
     AgentDraining "agent_draining" Refusal
-        "The agent is being taken out of service: it finishes what it has and takes nothing new. Use another agent, or wait until it is back."
+        "The agent is being taken out of service: it finishes what it has and takes nothing new. Use another agent, \
+         or wait until it is back."
     Unauthenticated "unauthenticated" Refusal
         "The request carries no credential, or one that is not valid. Send a valid token."
     Forbidden "forbidden" Refusal
@@ -89,13 +97,16 @@ reasons! {
     TooLarge "too_large" Refusal
         "The message is larger than is accepted. Make it smaller, or send a reference to the content."
     MessageIdConflict "message_id_conflict" Refusal
-        "This message id was used before with another content. Use a new id for a new message; a repeat must be identical."
+        "This message id was used before with another content. Use a new id for a new message; a repeat must be \
+         identical."
     ShuttingDown "shutting_down" Refusal
         "The gateway is stopping. Try again when it is back; what was accepted is kept."
     StoreUnavailable "store_unavailable" Refusal
-        "The store cannot be written, and nothing is accepted that could be lost. Try again; check the disk or the database."
+        "The store cannot be written, and nothing is accepted that could be lost. Try again; check the disk or the \
+         database."
     InputParked "input_parked" Refusal
-        "This input made several attempts fail and is held for a person to look at. Release or discard it in the quarantine."
+        "This input made several attempts fail and is held for a person to look at. Release or discard it in the \
+         quarantine."
     Internal "internal" Refusal
         "The gateway made a mistake. Try again; if it happens again, report it with the id given."
     AgentConnectRefused "agent_connect_refused" Failure
@@ -109,15 +120,18 @@ reasons! {
     AgentReset "agent_reset" Failure
         "The agent broke the connection before it answered. Look for a crash or a restart in its log."
     AgentNoAnswer "agent_no_answer" Failure
-        "The agent was connected and said nothing, or stopped in the middle, for longer than allowed. See whether it hangs."
+        "The agent was connected and said nothing, or stopped in the middle, for longer than allowed. See whether \
+         it hangs."
     AgentHttpError "agent_http_error" Failure
         "The agent, or a proxy before it, answered with a server error. Look into its log."
     AgentUnauthorized "agent_unauthorized" Failure
         "The agent does not accept the gateway's credential. Renew the one configured for it."
     AgentRejectedRequest "agent_rejected_request" Failure
-        "The agent did not take the request as it was, or pointed elsewhere. Check its URL, its version and the message."
+        "The agent did not take the request as it was, or pointed elsewhere. Check its URL, its version and the \
+         message."
     AgentRateLimited "agent_rate_limited" Failure
-        "The agent said that it gets too many requests. Its wish to wait is kept for all its callers; lower its slots if it repeats."
+        "The agent said that it gets too many requests. Its wish to wait is kept for all its callers; lower its \
+         slots if it repeats."
     AgentTruncated "agent_truncated" Failure
         "The agent's answer ended before it was complete. Look for a crash, or a proxy that cuts long answers."
     AgentMalformed "agent_malformed" Failure
@@ -125,21 +139,26 @@ reasons! {
     AgentError "agent_error" Failure
         "The agent answered with an error of its own. Its code and text are kept with the attempt."
     AgentUnreachable "agent_unreachable" Failure
-        "The agent gave no answer over several questions in a row and was given up on. The work may have been done; check before repeating it."
+        "The agent gave no answer over several questions in a row and was given up on. The work may have been done; \
+         check before repeating it."
     ResultTooLarge "result_too_large" Failure
         "The result is larger than is accepted, and is withheld whole. Ask for less, or fetch it by its id."
     ResultRejected "result_rejected" Failure
-        "The result does not match the schema agreed with the agent, and is withheld. The record says which part and which rule."
+        "The result does not match the schema agreed with the agent, and is withheld. The record says which part \
+         and which rule."
     DeadlineExceeded "deadline_exceeded" Failure
         "The time for this delegation ran out, and the agent was told to stop. Allow more time, or ask for less."
     OutcomeUnknown "outcome_unknown" Failure
-        "The request may have reached the agent, and nobody can say what came of it. Check with the agent before repeating it."
+        "The request may have reached the agent, and nobody can say what came of it. Check with the agent before \
+         repeating it."
     Expired "expired" Failure
-        "The delegation waited in the queue for longer than it may, and was never sent. Send it again if it is still wanted."
+        "The delegation waited in the queue for longer than it may, and was never sent. Send it again if it is \
+         still wanted."
     Canceled "canceled" Failure
         "The delegation was canceled. Nothing needs to be done."
     ContextBusy "context_busy" Waiting
-        "An earlier message of the same context is under way, and a context goes in order. It follows when that one ends."
+        "An earlier message of the same context is under way, and a context goes in order. It follows when that one \
+         ends."
     Backoff "backoff" Waiting
         "An attempt failed without harm, and the next one waits a moment. Nothing needs to be done."
 }
@@ -186,10 +205,8 @@ mod tests {
     fn every_reason_is_explained_to_people() {
         for reason in Reason::ALL {
             let text = reason.explain();
-            assert!(
-                text.len() > 40 && text.ends_with('.') && text.matches(". ").count() >= 1 || text.contains(';'),
-                "{reason}"
-            );
+            let two_parts = text.contains(". ") || text.contains("; ");
+            assert!(text.ends_with('.') && two_parts && !text.contains("  "), "{reason}: {text}");
         }
     }
 

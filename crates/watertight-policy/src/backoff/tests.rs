@@ -124,7 +124,7 @@ const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Au
 
 /// The calendar by counting days, one year and one month at a time: slow, and not the parser's way.
 fn civil(secs: u64) -> (u64, u64, u64, u64, u64, u64) {
-    let leap = |year: u64| (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    let leap = |year: u64| year.is_multiple_of(if year.is_multiple_of(100) { 400 } else { 4 });
     let (mut days, mut year, mut month) = (secs / 86_400, 1970, 1);
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));
