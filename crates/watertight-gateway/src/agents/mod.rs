@@ -12,16 +12,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
 use watertight_a2a::event::Event;
 use watertight_a2a::json::Json;
+use watertight_engine::ids::RemoteId;
 use watertight_engine::input::Fault;
 use watertight_engine::output::Dispatch;
-use watertight_policy::time::Time;
-
-/// Reads the cell's clock: what is sent along is a rest of time, worked out at the moment of sending.
-pub type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// Who gets what an agent says while it works on a turn. Called in order, from one task, and never waited for.
 ///
@@ -32,12 +28,11 @@ pub trait Relay: Send {
     /// answer to a send, and the answers to polls as far as they differ from the one before. A task is a snapshot: it
     /// replaces what was put together before it.
     ///
-    /// `raw` is what the agent wrote, checked JSON: the event in the form `{"task": …}`, `{"message": …}`,
-    /// `{"statusUpdate": …}`, `{"artifactUpdate": …}`.
+    /// `event.raw` is what the agent wrote, under its own ids.
     ///
     /// `Break` refuses the event (a task id that belongs to another delegation, a record over its limit): the attempt
     /// ends with that fault, and the connection is closed.
-    fn event(&mut self, event: &Event, raw: &Json) -> ControlFlow<Fault>;
+    fn event(&mut self, event: Event) -> ControlFlow<Fault>;
 
     /// Something that is no event. Nothing has to be done about it.
     fn learnt(&mut self, news: News) {
@@ -72,6 +67,8 @@ pub struct Job {
     pub dispatch: Dispatch,
     /// The `params` of SendMessage as the caller sent them.
     pub message: Json,
+    /// What our task ids in `referenceTaskIds` are called at the agent. Others go as they came.
+    pub references: Vec<(String, RemoteId)>,
     /// To be sent along: a child of the caller's, or a new trace.
     pub traceparent: Option<HeaderValue>,
     /// Likewise.

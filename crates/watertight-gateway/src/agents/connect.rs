@@ -1,0 +1,301 @@
+//! Connections to one agent: name, TCP, TLS, each with a failure of its own, and a socket that counts what it was given.
+//!
+//! The count is what "not sent" rests on: a request of which the kernel took no byte did not reach anybody. It is kept
+//! below TLS, so a buffered record is not mistaken for one that left. Assumes a trusted, configured address; one that a
+//! stranger chose would have to be checked here, on the socket address.
+
+use std::future::Future;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use tower_service::Service;
+
+/// A scheme, a host and a port: what credentials are bound to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Origin {
+    https: bool,
+    host: String,
+    port: u16,
+}
+
+impl Origin {
+    /// The origin of a URL; `None` if it is no absolute `http` or `https` URL.
+    pub(super) fn of(url: &Uri) -> Option<Origin> {
+        let https = match url.scheme_str()? {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let host = url.host()?.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        let port = url.port_u16().unwrap_or(if https { 443 } else { 80 });
+        (!host.is_empty()).then_some(Origin { https, host, port })
+    }
+
+    /// The `Host` header: the port only where it is not the scheme's own.
+    pub(super) fn host_header(&self) -> Option<HeaderValue> {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let usual = self.port == if self.https { 443 } else { 80 };
+        HeaderValue::try_from(if usual { host } else { format!("{host}:{}", self.port) }).ok()
+    }
+
+    pub(super) fn is_https(&self) -> bool {
+        self.https
+    }
+}
+
+/// Why there is no connection. Nothing was sent.
+#[derive(Debug)]
+pub(super) enum Error {
+    /// The host's name could not be resolved.
+    Dns(io::Error),
+    /// Nothing listens there, or there is no way to it.
+    Refused(io::Error),
+    /// It took longer than it may.
+    Timeout(Duration),
+    /// The handshake failed.
+    Tls(Box<dyn std::error::Error + Send + Sync>),
+    /// No socket could be had here: not the agent's fault.
+    Local(io::Error),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Dns(error) => write!(f, "the host name could not be resolved: {error}"),
+            Error::Refused(error) => write!(f, "no connection: {error}"),
+            Error::Timeout(limit) => write!(f, "no connection within {} ms", limit.as_millis()),
+            Error::Tls(error) => write!(f, "no secure connection: {error}"),
+            Error::Local(error) => write!(f, "no socket could be opened here: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Error {
+    fn of_connect(error: io::Error, limit: Duration) -> Error {
+        // EMFILE, ENFILE, EADDRNOTAVAIL: we ran out of something, the agent did nothing.
+        if matches!(error.raw_os_error(), Some(23 | 24 | 99)) {
+            return Error::Local(error);
+        }
+        if error.kind() == io::ErrorKind::TimedOut { Error::Timeout(limit) } else { Error::Refused(error) }
+    }
+}
+
+/// The bytes of a connection, plain or secured.
+pub(super) type Io = MaybeHttpsStream<TokioIo<Wire>>;
+
+/// A TCP socket and what went over it.
+#[derive(Debug)]
+pub(super) struct Socket {
+    tcp: TcpStream,
+    written: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Socket {
+    /// Bytes that the kernel took.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::SeqCst)
+    }
+
+    /// Bytes that came.
+    pub(super) fn read(&self) -> u64 {
+        self.read.load(Ordering::SeqCst)
+    }
+
+    /// Whether an unused connection can still be used: open, and nothing came unasked. Asks the kernel, since the end of
+    /// a connection may have come in and not yet been read.
+    pub(super) fn is_quiet(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit(); 1];
+        match SockRef::from(&self.tcp).peek(&mut byte) {
+            Ok(_) => false,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// Opens a connection, all in all within `limit`.
+pub(super) async fn connect(origin: &Origin, limit: Duration) -> Result<(Io, Arc<Socket>), Error> {
+    let slot = Arc::new(OnceLock::new());
+    let dial = Dial { origin: origin.clone(), deadline: Instant::now() + limit, limit, slot: slot.clone() };
+    // The authority only has to be right where TLS reads the server's name from it.
+    let scheme = if origin.https { "https" } else { "http" };
+    let host = if origin.host.contains(':') { format!("[{}]", origin.host) } else { origin.host.clone() };
+    let uri = Uri::try_from(format!("{scheme}://{host}:{}/", origin.port))
+        .map_err(|error| Error::Dns(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+    let io = if origin.https {
+        let tls = TLS.as_ref().map_err(|error| Error::Tls(Box::new(error.clone())))?;
+        let mut connector = HttpsConnector::from((dial, tls.clone()));
+        timeout(limit, connector.call(uri)).await.map_err(|_| Error::Timeout(limit))?.map_err(|error| {
+            match error.downcast::<Error>() {
+                Ok(ours) => *ours,
+                Err(other) => Error::Tls(other),
+            }
+        })?
+    } else {
+        MaybeHttpsStream::Http(dial.open().await?)
+    };
+    let socket = slot.get().cloned().ok_or_else(|| Error::Local(io::Error::other("no socket was opened")))?;
+    Ok((io, socket))
+}
+
+/// The system's roots; the bundled ones where the system has none, as in a bare image.
+static TLS: LazyLock<Result<Arc<ClientConfig>, rustls::Error>> = LazyLock::new(|| {
+    let mut roots = RootCertStore::empty();
+    let (usable, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if usable == 0 {
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = versions.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+});
+
+/// Reads the system's roots now rather than during the first call.
+pub(super) fn prepare_tls() {
+    let _ = LazyLock::force(&TLS);
+}
+
+#[derive(Clone)]
+struct Dial {
+    origin: Origin,
+    deadline: Instant,
+    limit: Duration,
+    slot: Arc<OnceLock<Arc<Socket>>>,
+}
+
+impl Dial {
+    async fn open(self) -> Result<TokioIo<Wire>, Error> {
+        let late = |_| Error::Timeout(self.limit);
+        let lookup = tokio::net::lookup_host((self.origin.host.as_str(), self.origin.port));
+        let found: Vec<_> = timeout_at(self.deadline, lookup).await.map_err(late)?.map_err(Error::Dns)?.collect();
+        let mut failure = Error::Dns(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+        for (index, address) in found.iter().enumerate() {
+            // What is left is shared, so that one silent address does not use up the others' time.
+            let share = (self.deadline - Instant::now()) / u32::try_from(found.len() - index).unwrap_or(1);
+            match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(tcp)) => return Ok(TokioIo::new(Wire(self.keep(tcp)))),
+                Ok(Err(error)) => failure = Error::of_connect(error, self.limit),
+                Err(_) => failure = Error::Timeout(self.limit),
+            }
+        }
+        Err(failure)
+    }
+
+    fn keep(&self, tcp: TcpStream) -> Arc<Socket> {
+        // Neither is worth failing for.
+        let _ = tcp.set_nodelay(true);
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
+        let _ = SockRef::from(&tcp).set_tcp_keepalive(&keepalive);
+        let socket = Arc::new(Socket { tcp, written: AtomicU64::new(0), read: AtomicU64::new(0) });
+        self.slot.get_or_init(|| socket.clone());
+        socket
+    }
+}
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<Wire>;
+    type Error = Error;
+    type Future = Pin<Box<dyn Future<Output = Result<TokioIo<Wire>, Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        Box::pin(self.clone().open())
+    }
+}
+
+/// The reading and writing end of a [`Socket`].
+#[derive(Debug)]
+pub(super) struct Wire(Arc<Socket>);
+
+impl Connection for Wire {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.tcp.poll_read_ready(cx))?;
+            match self.0.tcp.try_read(buf.initialize_unfilled()) {
+                Ok(n) => {
+                    buf.advance(n);
+                    self.0.read.fetch_add(n as u64, Ordering::SeqCst);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Wire {
+    fn poll_put(
+        &self,
+        cx: &mut Context<'_>,
+        put: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.tcp.poll_write_ready(cx))?;
+            match put(&self.0.tcp) {
+                Ok(n) => {
+                    self.0.written.fetch_add(n as u64, Ordering::SeqCst);
+                    return Poll::Ready(Ok(n));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_put(cx, |tcp| tcp.try_write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_put(cx, |tcp| tcp.try_write_vectored(bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(match SockRef::from(&self.0.tcp).shutdown(std::net::Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+            result => result,
+        })
+    }
+}
