@@ -1,1 +1,211 @@
-//! Placeholder.
+//! What survives: the rows and bodies of one cell, behind one enum, written under a fence.
+//!
+//! The contract, the same for every kind of store:
+//!
+//! 1. **Order.** [`Store::commit`] hands over and returns. All commits that wait are written in one transaction (at most
+//!    512 rows or 1 MiB), and answered in the order in which they came, each exactly once, on the store's thread.
+//! 2. **Fences.** A commit under another fence than the latest lease's writes nothing ([`CommitError::Fenced`]).
+//! 3. **Compare and set.** Version 1 of a row is an insert, version n follows n − 1, a terminal state stays. A commit that
+//!    breaks this writes nothing ([`CommitError::Conflict`]). Because whatever its engine commits later stands on it,
+//!    every later commit under the same fence fails too, until [`Store::relet`]. The same holds after a disk error.
+//! 4. **Durable.** After `Ok`, neither `kill -9` nor a loss of power takes it away. (Memory: the process' life.)
+//! 5. **One owner.** A cell's store is open once; a second one is told who has it ([`OpenError::InUse`]).
+//! 6. **Reads** see every commit that was answered. They wait for the disk: not for an async thread, if it is slow.
+//!
+//! A driver, in numbered steps:
+//!
+//! 1. [`Store::open`] gives the lease; [`Store::load`] the rows that an engine is restored from.
+//! 2. While [`Store::room`], hand over the engine's commits. The answer's number goes back to the engine.
+//! 3. After an error, stop, take the answers that are still out (all have been given when `relet` returns), ask
+//!    [`Store::relet`] for a new lease until there is one, and go on as after 1.
+//!
+//! Bodies over 64 KiB are written in pieces, in transactions of their own, ahead of the row that they belong to; what
+//! a crash leaves of them is removed at the next opening. Deltas ([`Store::append`]) are best effort: after one that was
+//! lost, the task's later ones are passed over until there is a whole record again, so that what is read always fits.
+//! What a delegation is born with (ids, principal, agent, context, root, parent, depth, `created`) is written once.
+#![warn(missing_docs)]
+
+mod clock;
+mod codes;
+mod error;
+mod memory;
+mod queue;
+mod words;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use watertight_engine::ids::{AgentId, ContextKey, Key, RemoteId, TaskId};
+use watertight_engine::input::KnownKey;
+use watertight_engine::record::{Cancel, Delivery, Row, TaskState};
+use watertight_policy::time::{Span, Time};
+
+pub use error::{CommitError, OpenError, ReadError};
+pub use memory::MemoryStore;
+pub use words::{Body, Dialect, Lease, ListQuery, Page, Pruned, Stats, Write};
+
+use queue::Queue;
+use words::Delta;
+use writer::Writer;
+
+/// One cell's store. A clone is the same store; the last one to go lets the thread finish.
+#[derive(Clone)]
+pub enum Store {
+    /// In the process' memory.
+    Memory(Arc<MemoryStore>),
+}
+
+impl Store {
+    /// Opens the store of a cell in this directory, both made if they are not there, and takes its lease.
+    pub fn open(_directory: &Path, _cell: u32) -> Result<(Store, Lease), OpenError> {
+        Ok(Store::memory())
+    }
+
+    /// A new, empty store in memory.
+    ///
+    /// # Panics
+    /// If the system gives out no thread.
+    pub fn memory() -> (Store, Lease) {
+        #[expect(clippy::expect_used, reason = "a process that cannot start a thread cannot start")]
+        let (store, lease) = MemoryStore::new().expect("a thread for the store");
+        (Store::Memory(Arc::new(store)), lease)
+    }
+
+    /// Hands over a commit. `done` is called on the store's thread with `n` and how it went; it must not wait.
+    pub fn commit(
+        &self,
+        n: u64,
+        fence: u64,
+        writes: Vec<Write>,
+        done: Box<dyn FnOnce(u64, Result<(), CommitError>) + Send>,
+    ) {
+        self.writer().queue.commit(n, fence, writes, done);
+    }
+
+    /// Hands over a piece of a task's record. `seq` orders the pieces. It is written with the next transaction, and given
+    /// up silently if that is not possible.
+    pub fn append(&self, task: TaskId, fence: u64, seq: u64, events: Body) {
+        self.writer().queue.append(fence, Delta { task, seq, body: events });
+    }
+
+    /// Commits whose answer is still out.
+    pub fn backlog(&self) -> usize {
+        self.queue().backlog()
+    }
+
+    /// Another commit may be handed over: the store is not behind. A driver that goes on without room is refused at last.
+    pub fn room(&self) -> bool {
+        self.queue().room()
+    }
+
+    /// Gives out a new lease, so that the engine can be loaded again. What was handed over before is written or refused
+    /// first, and answered. Waits for the disk.
+    pub fn relet(&self) -> Result<Lease, CommitError> {
+        self.writer().relet()
+    }
+
+    /// Every delegation that is not terminal, or owes a cancel, by its id.
+    pub fn load(&self) -> Result<Vec<Row>, ReadError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.load()),
+        }
+    }
+
+    /// One delegation.
+    pub fn task(&self, task: TaskId) -> Result<Option<Row>, ReadError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.task(task)),
+        }
+    }
+
+    /// The message of one of its turns.
+    pub fn message(&self, task: TaskId, turn: u32) -> Result<Option<Body>, ReadError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.message(task, turn)),
+        }
+    }
+
+    /// Its record: the last whole one, and what was appended since, in order.
+    pub fn record(&self, task: TaskId) -> Result<Option<(Body, Vec<Body>)>, ReadError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.record(task)),
+        }
+    }
+
+    /// An earlier use of a messageId.
+    pub fn key(&self, key: &Key) -> Result<Option<KnownKey>, ReadError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.key(key)),
+        }
+    }
+
+    /// What stands for a caller's context toward the agent.
+    pub fn context(&self, key: &ContextKey) -> Result<Option<RemoteId>, ReadError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.context(key)),
+        }
+    }
+
+    /// The first delegation that got this task id from this agent.
+    pub fn remote_task(&self, agent: &AgentId, remote_task: &str) -> Result<Option<TaskId>, ReadError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.remote_task(agent, remote_task)),
+        }
+    }
+
+    /// A page of a principal's delegations, and how many there are over all pages.
+    pub fn list(&self, query: &ListQuery) -> Result<Page, ReadError> {
+        match self {
+            Store::Memory(memory) => Ok(memory.list(query)),
+        }
+    }
+
+    /// Removes the delegations that ended `retention` ago or earlier and owe nothing, with all that belongs to them, and
+    /// the keys of those that ended `key_window` ago. Goes in small steps, between which commits are written. Waits.
+    pub fn prune(&self, now: Time, retention: Span, key_window: Span) -> Result<Pruned, CommitError> {
+        self.writer().prune(now, retention, key_window)
+    }
+
+    /// What was written so far.
+    pub fn stats(&self) -> Stats {
+        self.queue().counts.stats()
+    }
+
+    /// Writes what was handed over, and ends. Other clones can no longer write. Waits for the disk.
+    pub fn close(self) {
+        self.writer().close();
+    }
+
+    /// For tests and drills: `good` more transactions succeed, the next `bad` fail like a broken disk, then it is well.
+    pub fn fail_after(&self, good: u64, bad: u64) {
+        self.queue().fail_after(good, bad);
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.writer().queue
+    }
+
+    fn writer(&self) -> &Writer {
+        match self {
+            Store::Memory(memory) => &memory.writer,
+        }
+    }
+}
+
+/// It is in the engine's hands: not over, or something is owed for it.
+fn is_live(row: &Row) -> bool {
+    !row.state.is_terminal() || row.cancel == Cancel::Owed
+}
+
+/// The message of this turn never reached the agent, and never will.
+fn never_sent(row: &Row, turn: u32) -> bool {
+    row.state == TaskState::Failed && row.delivery == Delivery::NotSent && row.turn.no == turn
+}
+
+/// Compare and set: whether a row may be saved over what is stored of it.
+fn may_follow(row: &Row, stored: Option<(u64, TaskState)>) -> Result<(), CommitError> {
+    let (version, state) = stored.map_or((0, row.state), |(version, state)| (version, state));
+    let follows = row.version == version.saturating_add(1) && (!state.is_terminal() || state == row.state);
+    if follows { Ok(()) } else { Err(CommitError::Conflict { task: row.task }) }
+}

@@ -1,0 +1,251 @@
+//! The store's thread: folds all commits that wait into one transaction, under the fence.
+//!
+//! It is the same for every kind of store; a [`Disk`] only knows how to write. What is decided here: which commits are
+//! of the past, which stand on one that failed, and what is answered, in which order.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use watertight_engine::ids::TaskId;
+use watertight_policy::time::{Span, Time};
+
+use crate::error::CommitError;
+use crate::queue::{Ack, Item, Job, PruneAsk, PruneStep, Queue, Work, snapshots};
+use crate::words::{Delta, Lease, Pruned, Write};
+
+/// Where it is written to. One transaction at a time: `begin`, any number of `apply` and `delta`, `end` or `abandon`.
+pub(crate) trait Disk: Send + 'static {
+    /// Where large payloads were put ahead of the transaction that refers to them.
+    type Laid: Default;
+
+    /// Writes the large ones of these bodies in pieces, in transactions of their own, and says in how many.
+    fn lay(&mut self, job: &Job) -> Result<(Self::Laid, u64), CommitError>;
+
+    /// Begins a transaction; gives the fence that is stored.
+    fn begin(&mut self) -> Result<u64, CommitError>;
+
+    /// All of a commit, or nothing of it. After `Unavailable` the whole transaction has to be abandoned.
+    fn apply(&mut self, writes: &[Write], laid: &Self::Laid) -> Result<(), CommitError>;
+
+    /// A piece of a record. One for a task that is not there is passed over.
+    fn delta(&mut self, delta: &Delta, laid: &Self::Laid) -> Result<(), CommitError>;
+
+    /// Makes it durable. After an error nothing of it is.
+    fn end(&mut self) -> Result<(), CommitError>;
+
+    /// Takes all of it back.
+    fn abandon(&mut self);
+
+    /// Raises the fence, durably, and clears up what commits of the old one left.
+    fn lease(&mut self) -> Result<Lease, CommitError>;
+
+    /// A bounded piece of pruning, in a transaction of its own.
+    fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError>;
+}
+
+/// The way to the thread.
+pub(crate) struct Writer {
+    pub(crate) queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    pub(crate) fn start(name: String, disk: impl Disk, fence: u64) -> std::io::Result<Writer> {
+        let queue = Arc::new(Queue::default());
+        let inside = queue.clone();
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            let mut desk = Desk { disk, queue: inside.clone(), fence, broken: None };
+            // A panic here is our bug. Whoever waits is told, and nobody waits for ever.
+            let _ = catch_unwind(AssertUnwindSafe(|| desk.run()));
+            inside.abort();
+        })?;
+        Ok(Writer { queue, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(crate) fn relet(&self) -> Result<Lease, CommitError> {
+        let (sender, answer) = sync_channel(1);
+        self.queue.ask(Item::Relet(sender));
+        answer.recv().unwrap_or_else(|_| Err(CommitError::Unavailable("it is closed".into())))
+    }
+
+    pub(crate) fn prune(&self, now: Time, retention: Span, key_window: Span) -> Result<Pruned, CommitError> {
+        let before = |span| Some(now - span).filter(|&time| time > Time::ZERO);
+        let ask = PruneAsk { now, tasks_before: before(retention), keys_before: before(key_window) };
+        let mut all = Pruned::default();
+        loop {
+            let (sender, answer) = sync_channel(1);
+            self.queue.ask(Item::Prune(ask, sender));
+            let step = answer.recv().unwrap_or_else(|_| Err(CommitError::Unavailable("it is closed".into())))?;
+            all.tasks += step.tasks;
+            all.keys += step.keys;
+            if !step.more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Lets the thread write what waits, and waits for its end.
+    pub(crate) fn close(&self) {
+        self.queue.close();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The last handle may be dropped by a callback, on the thread itself: that one ends by itself.
+        if let Some(thread) = thread.filter(|it| it.thread().id() != thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What the thread has before it.
+struct Desk<D> {
+    disk: D,
+    queue: Arc<Queue>,
+    fence: u64,
+    /// A commit under this fence failed, and all that come after it stand on it.
+    broken: Option<CommitError>,
+}
+
+impl<D: Disk> Desk<D> {
+    fn run(&mut self) {
+        while let Some(batch) = self.queue.take() {
+            let mut works = Vec::with_capacity(batch.len());
+            for item in batch {
+                match item {
+                    Item::Work(work) => works.push(work),
+                    Item::Relet(answer) => {
+                        let _ = answer.send(self.relet());
+                    }
+                    Item::Prune(ask, answer) => {
+                        let _ = answer.send(self.prune(&ask));
+                    }
+                }
+            }
+            if !works.is_empty() {
+                self.fold(works);
+            }
+        }
+    }
+
+    fn relet(&mut self) -> Result<Lease, CommitError> {
+        self.weather()?;
+        let lease = self.disk.lease()?;
+        self.fence = lease.fence;
+        self.broken = None;
+        Ok(lease)
+    }
+
+    fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError> {
+        self.weather()?;
+        self.disk.prune(ask)
+    }
+
+    fn fold(&mut self, works: Vec<Work>) {
+        let mut batch = Batch { open: false, written: Vec::new(), answers: Vec::new() };
+        for work in works {
+            let result = self.write(&mut batch, &work);
+            if matches!(result, Err(CommitError::Unavailable(_))) && batch.open {
+                self.disk.abandon();
+                batch.open = false;
+            }
+            if let Err(error) = &result
+                && *error != CommitError::Fenced
+                && work.fence == self.fence
+            {
+                self.broken.get_or_insert_with(|| error.clone());
+            }
+            batch.keep(work, result, &self.queue);
+        }
+        if batch.open {
+            let ended = self.weather().and_then(|()| self.disk.end());
+            if let Err(error) = ended {
+                self.disk.abandon();
+                batch.open = false;
+                self.broken = Some(error);
+            } else {
+                self.queue.counts.transactions.fetch_add(1, Relaxed);
+                batch.written.clear();
+            }
+        }
+        // What is left here was written into a transaction that was taken back.
+        self.queue.tear(std::mem::take(&mut batch.written));
+        let lost = self.broken.clone().filter(|_| !batch.open);
+        for (ack, result) in batch.answers {
+            ack.give(match (result, &lost) {
+                (Ok(()), Some(error)) => Err(error.clone()),
+                (result, _) => result,
+            });
+        }
+    }
+
+    fn write(&mut self, batch: &mut Batch, work: &Work) -> Result<(), CommitError> {
+        if work.fence != self.fence {
+            return Err(CommitError::Fenced);
+        }
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let (laid, pieces) = self.disk.lay(&work.job)?;
+        self.queue.counts.pieces.fetch_add(pieces, Relaxed);
+        if !batch.open {
+            let stored = self.disk.begin()?;
+            batch.open = true;
+            if stored != self.fence {
+                // Somebody wrote past the lock. Nothing here is ours any more.
+                self.disk.abandon();
+                batch.open = false;
+                return Err(CommitError::Fenced);
+            }
+        }
+        match &work.job {
+            Job::Commit { writes, .. } => self.disk.apply(writes, &laid),
+            Job::Delta(delta) => self.disk.delta(delta, &laid),
+            Job::Refused { .. } => Err(CommitError::Unavailable("too much waits for it already".into())),
+        }
+    }
+
+    fn weather(&self) -> Result<(), CommitError> {
+        match self.queue.struck() {
+            true => Err(CommitError::Unavailable("a fault was injected".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// One transaction's worth.
+struct Batch {
+    open: bool,
+    /// Tasks with bodies in this transaction.
+    written: Vec<TaskId>,
+    answers: Vec<(Ack, Result<(), CommitError>)>,
+}
+
+impl Batch {
+    fn keep(&mut self, work: Work, result: Result<(), CommitError>, queue: &Queue) {
+        match work.job {
+            Job::Commit { writes, ack } => {
+                match result {
+                    Ok(()) => self.written.extend(snapshots(&writes)),
+                    Err(_) => queue.tear(snapshots(&writes)),
+                }
+                self.answers.push((ack, result));
+            }
+            Job::Refused { ack } => self.answers.push((ack, result)),
+            Job::Delta(delta) => {
+                if result.is_err() {
+                    queue.counts.dropped.fetch_add(1, Relaxed);
+                    queue.tear([delta.task]);
+                } else {
+                    self.written.push(delta.task);
+                }
+            }
+        }
+    }
+}
