@@ -1,17 +1,29 @@
-//! A cell: the engine, its mailbox, and the gate that holds outputs back until their commit is durable.
-//! (Signatures first; the decisions follow.)
+//! A cell: the engine, its mailbox, and the gate that holds an output back until the commit that it stands on is
+//! durable. The gateway and the simulator drive this same type, so that batching, gating, panics and reloads are the
+//! same in both.
+//!
+//! The engine does not wait for the disk. While the store has no room, rows that have to be written are folded: a row
+//! that changes twice is written once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use watertight_policy::breaker;
-use watertight_policy::time::{Span, Time};
+use watertight_policy::reason::Reason;
+use watertight_policy::time::Time;
 
-use crate::ids::{AgentId, Attempt, TaskId};
+use crate::engine::Engine;
+use crate::ids::{AgentId, Attempt, LineId, TaskId};
 use crate::input::Input;
 use crate::output::{Commit, Output};
-use crate::record::Row;
+use crate::record::{Row, Save, TaskState};
 use crate::settings::Settings;
+
+/// Inputs that one step takes at most.
+pub const STEP_INPUTS: usize = 256;
+
+/// Due timers that one step takes at most.
+pub const STEP_TIMERS: usize = 512;
 
 /// One agent's walls at a moment.
 #[derive(Clone, Debug)]
@@ -30,58 +42,270 @@ pub struct AgentView {
     pub breaker: breaker::Snapshot,
     /// The agent asked to be left alone until then.
     pub pacing_until: Option<Time>,
+    /// It is no longer configured; what runs goes on.
+    pub removed: bool,
 }
 
 /// See the module's header.
-pub struct Cell {}
+#[derive(Debug)]
+pub struct Cell {
+    engine: Engine,
+    /// Inputs by urgency: what frees something comes before what takes something.
+    mail: [VecDeque<Input>; 3],
+    /// The number of the next commit.
+    next: u64,
+    durable: u64,
+    /// News of the world that was decided about, and the commit that makes its effects durable.
+    in_doubt: VecDeque<(u64, Input)>,
+    /// What the callers on open lines asked for. A line is open until its answer has left the cell.
+    open: BTreeMap<LineId, Input>,
+    /// Outputs by the commit that they stand on.
+    held: BTreeMap<u64, Vec<Output>>,
+    ready: VecDeque<Output>,
+    /// Handled in the current step, in order; after a panic, the last one is the one to blame.
+    handling: Vec<Input>,
+}
 
 impl Cell {
-    /// An empty cell.
-    pub fn new(_settings: Arc<Settings>, _seed: u64) -> Cell {
-        Cell {}
+    /// An empty cell. The seed is for jitter alone.
+    pub fn new(settings: Arc<Settings>, seed: u64) -> Cell {
+        Cell {
+            engine: Engine::new(settings, seed),
+            mail: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
+            next: 1,
+            durable: 0,
+            in_doubt: VecDeque::new(),
+            open: BTreeMap::new(),
+            held: BTreeMap::new(),
+            ready: VecDeque::new(),
+            handling: Vec::new(),
+        }
     }
+
     /// A cell as its rows say. `alive`: attempts that still run in this process (after a panic or a failed commit);
-    /// all others are picked up by watching, or their outcome is unknown.
-    pub fn restore(_s: Arc<Settings>, _seed: u64, _rows: Vec<Row>, _alive: &BTreeSet<(TaskId, Attempt)>, _now: Time) -> Cell {
-        Cell {}
+    /// all others are picked up by watching, or their outcome is unknown. `salvaged` comes from the cell before, less
+    /// what is to blame for its end. What the restored cell has to write and to send comes out of its first step.
+    pub fn restore(
+        settings: Arc<Settings>,
+        seed: u64,
+        rows: Vec<Row>,
+        mut alive: BTreeSet<(TaskId, Attempt)>,
+        salvaged: Vec<Input>,
+        now: Time,
+    ) -> Cell {
+        // An attempt whose end is only waiting to be decided about again is as good as running.
+        alive.extend(salvaged.iter().filter_map(|input| match input {
+            Input::Ended { task, attempt, .. } => Some((*task, *attempt)),
+            Input::Submitted(_)
+            | Input::LineClosed { .. }
+            | Input::Progressed { .. }
+            | Input::CancelAsked { .. }
+            | Input::CancelAnswered { .. }
+            | Input::Configured(_)
+            | Input::BreakerReset { .. }
+            | Input::Stalled { .. }
+            | Input::ShuttingDown => None,
+        }));
+        let mut cell = Cell::new(settings, seed);
+        cell.engine.restore(rows, &alive, now);
+        for input in salvaged {
+            cell.offer(input);
+        }
+        cell
     }
-    /// Puts an input into the mailbox.
-    pub fn offer(&mut self, _input: Input) {}
-    /// Takes at most 256 inputs and 512 due timers, and decides. `room`: the store takes another commit; without it
-    /// nothing is lost, what has to be written waits for the next step.
-    pub fn step(&mut self, _now: Time, _room: bool) -> Option<Commit> {
-        None
+
+    /// Puts an input into the mailbox. The driver bounds how many it offers.
+    pub fn offer(&mut self, input: Input) {
+        let urgency = match &input {
+            Input::CancelAsked { .. } | Input::CancelAnswered { .. } | Input::Stalled { .. } | Input::ShuttingDown => 0,
+            Input::Configured(_) | Input::BreakerReset { .. } | Input::LineClosed { .. } => 0,
+            Input::Progressed { .. } | Input::Ended { .. } => 1,
+            Input::Submitted(_) => 2,
+        };
+        self.mail[urgency].push_back(input);
     }
+
+    /// Inputs that wait to be decided about.
+    pub fn waiting(&self) -> usize {
+        self.mail.iter().map(VecDeque::len).sum()
+    }
+
+    /// Takes at most [`STEP_INPUTS`] inputs and [`STEP_TIMERS`] due timers, and decides. `room`: the store takes
+    /// another commit; without it nothing is lost, what has to be written waits for a step that has room.
+    pub fn step(&mut self, now: Time, room: bool) -> Option<Commit> {
+        self.engine.now = self.engine.now.max(now);
+        for _ in 0..STEP_INPUTS {
+            let Some(input) = self.mail.iter_mut().find_map(VecDeque::pop_front) else { break };
+            match &input {
+                Input::Submitted(submission) => {
+                    self.open.insert(submission.line, input.clone());
+                }
+                Input::CancelAsked { line, .. } => {
+                    self.open.insert(*line, input.clone());
+                }
+                Input::LineClosed { line } => {
+                    self.open.remove(line);
+                }
+                Input::Progressed { .. }
+                | Input::Ended { .. }
+                | Input::CancelAnswered { .. }
+                | Input::Configured(_)
+                | Input::BreakerReset { .. }
+                | Input::Stalled { .. }
+                | Input::ShuttingDown => {}
+            }
+            self.handling.push(input);
+            if let Some(input) = self.handling.last() {
+                self.engine.handle(input);
+            }
+        }
+        for _ in 0..STEP_TIMERS {
+            if !self.engine.tick() {
+                break;
+            }
+        }
+        self.collect(room)
+    }
+
+    /// Numbers what has to be written, and sorts the outputs by what they stand on.
+    fn collect(&mut self, room: bool) -> Option<Commit> {
+        let unsaved = !self.engine.dirty.is_empty() || !self.engine.extra.is_empty();
+        for (task, output) in std::mem::take(&mut self.engine.out) {
+            let needs = task.map_or(0, |task| match self.engine.dirty.contains_key(&task) {
+                true => self.next,
+                false => self.saved_in(task),
+            });
+            match needs <= self.durable {
+                true => self.ready.push_back(output),
+                false => self.held.entry(needs).or_default().push(output),
+            }
+        }
+        self.engine.departed.clear();
+        for input in self.handling.drain(..).filter(|input| unsaved && is_news(input)) {
+            self.in_doubt.push_back((self.next, input));
+        }
+        if !unsaved || !room {
+            return None;
+        }
+        let n = self.next;
+        self.next += 1;
+        let mut saves = Vec::with_capacity(self.engine.dirty.len() + self.engine.extra.len());
+        for (task, dirty) in std::mem::take(&mut self.engine.dirty) {
+            let Some(live) = self.engine.live.get_mut(&task) else { continue };
+            live.row.version += 1;
+            live.saved_in = n;
+            saves.push(Save::Delegation {
+                row: Box::new(live.row.clone()),
+                message: dirty.message,
+                record: dirty.record,
+            });
+        }
+        saves.append(&mut self.engine.extra);
+        Some(Commit { n, saves })
+    }
+
+    fn saved_in(&self, task: TaskId) -> u64 {
+        let live = self.engine.live.get(&task).map(|live| live.saved_in);
+        live.or_else(|| self.engine.departed.get(&task).copied()).unwrap_or(0)
+    }
+
     /// All commits up to this one are durable.
-    pub fn committed(&mut self, _n: u64) {}
+    pub fn committed(&mut self, n: u64) {
+        self.durable = self.durable.max(n);
+        while let Some(entry) = self.held.first_entry() {
+            if *entry.key() > self.durable {
+                break;
+            }
+            self.ready.extend(entry.remove());
+        }
+        while self.in_doubt.front().is_some_and(|(needs, _)| *needs <= self.durable) {
+            self.in_doubt.pop_front();
+        }
+    }
+
     /// The next output whose commit is durable.
     pub fn poll_output(&mut self) -> Option<Output> {
-        None
+        let output = self.ready.pop_front();
+        if let Some(Output::Answer { line, .. }) = &output {
+            self.open.remove(line);
+        }
+        output
     }
-    /// When to step again without an input. In the past: at once.
+
+    /// When to step again without an input; in the past if there is something to decide or to write already. `None`:
+    /// not before an input.
     pub fn wake(&self) -> Option<Time> {
-        None
+        let unsaved = !self.engine.dirty.is_empty() || !self.engine.extra.is_empty() || !self.engine.out.is_empty();
+        if unsaved || self.waiting() > 0 {
+            return Some(self.engine.now);
+        }
+        self.engine.next_wake()
     }
-    /// The delegation that the current step is working on; after a panic, the one to blame.
+
+    /// The delegation that a step is working on; after a panic, the one to blame.
     pub fn touching(&self) -> Option<TaskId> {
-        None
+        self.engine.touching
     }
-    /// The inputs whose effects are not durable, in order.
+
+    /// What has to be offered to the cell that is restored in this one's place: news whose effects are not durable,
+    /// then what the callers on open lines asked for (dedupe brings those back to their tasks whose acceptance was
+    /// durable), then what was not decided about yet. Take the outputs that are ready first: they are due.
     pub fn salvage(self) -> Vec<Input> {
-        Vec::new()
+        let in_doubt = self.in_doubt.into_iter().map(|(_, input)| input);
+        let handling = self.handling.into_iter().filter(is_news);
+        in_doubt.chain(handling).chain(self.open.into_values()).chain(self.mail.into_iter().flatten()).collect()
     }
-    /// Ends a delegation that a step cannot handle (`input_parked`).
-    pub fn park(&mut self, _task: TaskId, _now: Time) {}
-    /// A live delegation's row.
-    pub fn row(&self, _task: TaskId) -> Option<&Row> {
-        None
+
+    /// Ends a delegation that a step cannot handle (`input_parked`): its row failed, its callers are told, and the
+    /// cell goes on.
+    pub fn park(&mut self, task: TaskId, now: Time) {
+        self.engine.now = self.engine.now.max(now);
+        let Some(live) = self.engine.live.get(&task) else { return };
+        match live.row.state.is_terminal() {
+            true => self.engine.quiet(task, false),
+            false => {
+                self.engine.settle(task, TaskState::Failed, Some(Reason::InputParked));
+                self.engine.release(task);
+            }
+        }
     }
+
+    /// A live delegation's row, as the engine has it now: not necessarily durable yet.
+    pub fn row(&self, task: TaskId) -> Option<&Row> {
+        self.engine.live.get(&task).map(|live| &live.row)
+    }
+
+    /// Accepted delegations that are not terminal.
+    pub fn accepted(&self) -> usize {
+        self.engine.accepted
+    }
+
+    /// Delegations in memory.
+    pub fn held(&self) -> usize {
+        self.engine.live.len()
+    }
+
     /// The agents' walls.
-    pub fn agents(&self, _now: Time) -> Vec<AgentView> {
-        Vec::new()
+    pub fn agents(&self, now: Time) -> Vec<AgentView> {
+        let view = |(id, agent): (&AgentId, &crate::agent::Agent)| AgentView {
+            agent: id.clone(),
+            in_flight: agent.bulkhead.in_flight(),
+            max_in_flight: agent.bulkhead.params().max_in_flight,
+            waiting: agent.bulkhead.waiting(),
+            queued: u32::try_from(agent.queue.len()).unwrap_or(u32::MAX),
+            breaker: agent.breaker.snapshot(),
+            pacing_until: agent.pacing.until(now),
+            removed: agent.removed,
+        };
+        self.engine.agents.iter().map(view).collect()
     }
-    /// How long the cell has been behind.
-    pub fn backlog(&self) -> Span {
-        Span::ZERO
+}
+
+/// It tells of something that happened outside and will not be told again.
+fn is_news(input: &Input) -> bool {
+    match input {
+        Input::Progressed { .. } | Input::Ended { .. } | Input::CancelAnswered { .. } => true,
+        Input::Configured(_) | Input::Stalled { .. } | Input::ShuttingDown | Input::BreakerReset { .. } => false,
+        Input::Submitted(_) | Input::CancelAsked { .. } | Input::LineClosed { .. } => false,
     }
 }

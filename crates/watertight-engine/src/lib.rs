@@ -12,9 +12,17 @@
 //! If a commit fails, or a step panics: take [`cell::Cell::salvage`], drop the cell, load the rows from the store,
 //! [`cell::Cell::restore`], offer what was salvaged, go on. Truth that is not in the store is in the salvaged inputs.
 
+mod agent;
+mod cancel;
 pub mod cell;
+mod engine;
 pub mod ids;
 pub mod input;
+mod live;
 pub mod output;
 pub mod record;
+mod refuse;
+mod restore;
+mod run;
 pub mod settings;
+mod submit;

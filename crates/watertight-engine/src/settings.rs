@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
 use watertight_policy::time::Span;
+use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
 
 use crate::ids::AgentId;
 

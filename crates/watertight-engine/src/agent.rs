@@ -1,0 +1,96 @@
+//! One agent's walls inside a cell, and the turns that wait before them.
+
+use std::collections::BTreeMap;
+
+use watertight_policy::backoff::Pacing;
+use watertight_policy::breaker::{Breaker, Gate};
+use watertight_policy::bulkhead::{Bulkhead, Ticket};
+use watertight_policy::retry_budget::RetryBudget;
+use watertight_policy::time::{Span, Time};
+
+use crate::ids::TaskId;
+use crate::settings::AgentSettings;
+
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) settings: AgentSettings,
+    /// No longer configured: what runs goes on, nothing new starts.
+    pub(crate) removed: bool,
+    pub(crate) bulkhead: Bulkhead,
+    pub(crate) breaker: Breaker,
+    pub(crate) pacing: Pacing,
+    pub(crate) retries: RetryBudget,
+    /// Who holds which place in the bulkhead's line.
+    pub(crate) tickets: BTreeMap<Ticket, TaskId>,
+    /// Accepted turns, first come first.
+    pub(crate) queue: BTreeMap<u64, TaskId>,
+    next_place: u64,
+    /// The next free slot goes to the queue: the line and the queue take turns, so that neither starves the other.
+    pub(crate) queue_next: bool,
+    /// When this agent has to be looked at next, as it stands in the engine's index.
+    pub(crate) wake: Option<Time>,
+}
+
+impl Agent {
+    pub(crate) fn new(settings: AgentSettings) -> Agent {
+        Agent {
+            removed: false,
+            bulkhead: Bulkhead::new(settings.bulkhead),
+            breaker: Breaker::new(settings.breaker),
+            pacing: Pacing::new(),
+            retries: RetryBudget::new(settings.retry_budget),
+            tickets: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            next_place: 0,
+            queue_next: false,
+            wake: None,
+            settings,
+        }
+    }
+
+    pub(crate) fn configure(&mut self, settings: AgentSettings) {
+        self.removed = false;
+        self.bulkhead.set_params(settings.bulkhead);
+        self.breaker.set_params(settings.breaker);
+        self.retries.set_params(settings.retry_budget);
+        self.settings = settings;
+    }
+
+    pub(crate) fn enqueue(&mut self, task: TaskId) -> u64 {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.queue.insert(place, task);
+        place
+    }
+
+    /// Nothing may start before this, if anything keeps traffic away; `Time::FAR` if nobody knows until when.
+    pub(crate) fn closed_until(&self, now: Time) -> Option<Closed> {
+        match self.breaker.gate(now) {
+            Gate::Open | Gate::Probe => self.pacing.until(now).map(Closed::Pacing),
+            Gate::Closed { until } => Some(Closed::Breaker(until)),
+        }
+    }
+
+    /// When something here changes by itself.
+    pub(crate) fn next_wake(&self, now: Time) -> Option<Time> {
+        let line = self.bulkhead.next_wake();
+        let gate = (!self.queue.is_empty())
+            .then(|| match self.closed_until(now) {
+                Some(Closed::Breaker(until)) => until,
+                Some(Closed::Pacing(until)) => Some(until),
+                None => None,
+            })
+            .flatten();
+        // A wait that has ended already is looked at in the next step, never in the past.
+        [line, gate].into_iter().flatten().min().map(|at| at.max(now + Span::from_micros(1)))
+    }
+}
+
+/// What keeps traffic from an agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closed {
+    /// The breaker, until a trial may begin; `None` while one is under way.
+    Breaker(Option<Time>),
+    /// The agent's own wish.
+    Pacing(Time),
+}

@@ -1,0 +1,459 @@
+//! The engine's state, and how one input or one due timer is handed to the part that decides about it. What a step
+//! decides collects here (dirty rows, outputs); [`crate::cell::Cell`] numbers and gates it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use watertight_policy::breaker::{Sample, Transition};
+use watertight_policy::reason::Reason;
+use watertight_policy::rng::Rng;
+use watertight_policy::time::{Span, Time};
+
+use crate::agent::{Agent, Closed};
+use crate::ids::{AgentId, ContextKey, Fingerprint, Key, LineId, Principal, RemoteId, TaskId};
+use crate::input::Input;
+use crate::live::{Live, Place, Timer};
+use crate::output::{Answer, Output, Refusal};
+use crate::record::{Phase, Save};
+use crate::settings::{Serialize, Settings};
+
+/// How long a terminal delegation stays in memory: longer than any look-up in the store can be under way, so that a
+/// messageId is found either here or there.
+const LINGER: Span = Span::from_secs(5);
+
+/// The use of a messageId by a delegation in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyUse {
+    pub(crate) task: TaskId,
+    pub(crate) turn: u32,
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// A context in use: who works in it, who waits for it, and its name toward the agent.
+#[derive(Debug, Default)]
+pub(crate) struct Context {
+    pub(crate) refs: usize,
+    pub(crate) remote: Option<RemoteId>,
+    pub(crate) holder: Option<TaskId>,
+    pub(crate) waiting: VecDeque<TaskId>,
+}
+
+/// What of a row has to be written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dirty {
+    pub(crate) message: bool,
+    pub(crate) record: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) agents: BTreeMap<AgentId, Agent>,
+    pub(crate) live: BTreeMap<TaskId, Live>,
+    pub(crate) keys: BTreeMap<Key, KeyUse>,
+    pub(crate) contexts: BTreeMap<ContextKey, Context>,
+    pub(crate) lines: BTreeMap<LineId, TaskId>,
+    pub(crate) timers: BTreeSet<(Time, TaskId, Timer)>,
+    pub(crate) agent_wakes: BTreeSet<(Time, AgentId)>,
+    pub(crate) rng: Rng,
+    pub(crate) now: Time,
+    /// Accepted and not terminal.
+    pub(crate) accepted: usize,
+    pub(crate) shutting_down: bool,
+    pub(crate) touching: Option<TaskId>,
+    pub(crate) dirty: BTreeMap<TaskId, Dirty>,
+    pub(crate) extra: Vec<Save>,
+    /// Outputs, each with the task whose latest save it stands on.
+    pub(crate) out: Vec<(Option<TaskId>, Output)>,
+    /// Delegations that left memory in this step, and the last save that outputs about them stand on.
+    pub(crate) departed: BTreeMap<TaskId, u64>,
+}
+
+impl Engine {
+    pub(crate) fn new(settings: Arc<Settings>, seed: u64) -> Engine {
+        let agents = settings.agents.iter().map(|(id, agent)| (id.clone(), Agent::new(agent.clone()))).collect();
+        Engine {
+            settings,
+            agents,
+            live: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            agent_wakes: BTreeSet::new(),
+            rng: Rng::new(seed).split("backoff"),
+            now: Time::ZERO,
+            accepted: 0,
+            shutting_down: false,
+            touching: None,
+            dirty: BTreeMap::new(),
+            extra: Vec::new(),
+            out: Vec::new(),
+            departed: BTreeMap::new(),
+        }
+    }
+
+    /// Decides about one input.
+    pub(crate) fn handle(&mut self, input: &Input) {
+        match input {
+            Input::Submitted(submission) => {
+                self.touching = Some(submission.task);
+                self.submitted(submission);
+            }
+            Input::LineClosed { line } => self.line_closed(*line),
+            Input::Progressed { task, attempt, progress } => {
+                self.touching = Some(*task);
+                self.progressed(*task, *attempt, progress);
+            }
+            Input::Ended { task, attempt, outcome } => {
+                self.touching = Some(*task);
+                self.ended(*task, *attempt, outcome);
+            }
+            Input::CancelAsked { line, principal, agent, task } => {
+                self.touching = Some(*task);
+                self.cancel_asked(*line, principal, agent, *task);
+            }
+            Input::CancelAnswered { task, answer } => {
+                self.touching = Some(*task);
+                self.cancel_answered(*task, *answer);
+            }
+            Input::Configured(settings) => self.configured(settings.clone()),
+            Input::BreakerReset { agent } => {
+                let now = self.now;
+                if let Some(agent) = self.agents.get_mut(agent) {
+                    agent.breaker.reset(now);
+                    agent.pacing.clear();
+                }
+                self.pump(agent);
+            }
+            Input::Stalled { gap } => {
+                for agent in self.agents.values_mut() {
+                    agent.breaker.shift(*gap);
+                    agent.pacing.shift(*gap);
+                }
+                self.rewake_all();
+            }
+            Input::ShuttingDown => self.shut_down(),
+        }
+        self.touching = None;
+    }
+
+    /// Carries out at most one due timer; false if none is due.
+    pub(crate) fn tick(&mut self) -> bool {
+        let agent_due = self.agent_wakes.first().filter(|(at, _)| *at <= self.now).cloned();
+        if let Some((at, id)) = agent_due {
+            self.agent_wakes.remove(&(at, id.clone()));
+            if let Some(agent) = self.agents.get_mut(&id) {
+                agent.wake = None;
+            }
+            self.pump(&id);
+            return true;
+        }
+        let Some((at, task, timer)) = self.timers.first().filter(|(at, _, _)| *at <= self.now).copied() else {
+            return false;
+        };
+        self.timers.remove(&(at, task, timer));
+        self.touching = Some(task);
+        if let Some(live) = self.live.get_mut(&task) {
+            live.timers[timer as usize] = None;
+            match timer {
+                Timer::Wait => self.waits_ended(task),
+                Timer::Deadline => self.deadline_passed(task),
+                Timer::Retry => self.advance(task),
+                Timer::CancelWait => self.cancel_waited(task),
+                Timer::CancelGiveUp => self.cancel_given_up(task),
+                Timer::LockGrace => self.release_lock(task),
+                Timer::Interrupted => self.interrupted_too_long(task),
+                Timer::Linger => self.let_go(task),
+            }
+        }
+        self.touching = None;
+        true
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn next_wake(&self) -> Option<Time> {
+        let agent = self.agent_wakes.first().map(|(at, _)| *at);
+        let task = self.timers.first().map(|(at, _, _)| *at);
+        [agent, task].into_iter().flatten().min()
+    }
+
+    // ---- collecting --------------------------------------------------------------------------------------------
+
+    /// The row has to be written.
+    pub(crate) fn save(&mut self, task: TaskId) {
+        self.dirty.entry(task).or_default();
+    }
+
+    /// The row and the task's record have to be written.
+    pub(crate) fn save_record(&mut self, task: TaskId) {
+        self.dirty.entry(task).or_default().record = true;
+    }
+
+    /// The row and the current turn's message have to be written.
+    pub(crate) fn save_message(&mut self, task: TaskId) {
+        self.dirty.entry(task).or_default().message = true;
+    }
+
+    /// An output that stands on what is saved of this task.
+    pub(crate) fn emit(&mut self, task: TaskId, output: Output) {
+        self.out.push((Some(task), output));
+    }
+
+    /// An answer that stands on nothing.
+    pub(crate) fn answer(&mut self, line: LineId, answer: Answer) {
+        self.lines.remove(&line);
+        self.out.push((None, Output::Answer { line, answer }));
+    }
+
+    pub(crate) fn refuse_line(&mut self, line: LineId, agent: &AgentId, reason: Reason, again: Option<Time>) {
+        self.answer(line, Answer::Refused(Refusal { reason, agent: agent.clone(), again }));
+    }
+
+    pub(crate) fn set_timer(&mut self, task: TaskId, timer: Timer, at: Option<Time>) {
+        let Some(live) = self.live.get_mut(&task) else { return };
+        let slot = &mut live.timers[timer as usize];
+        if let Some(old) = slot.take() {
+            self.timers.remove(&(old, task, timer));
+        }
+        if let Some(at) = at.filter(|at| *at < Time::FAR) {
+            *slot = Some(at);
+            self.timers.insert((at, task, timer));
+        }
+    }
+
+    // ---- agents ------------------------------------------------------------------------------------------------
+
+    /// The lock that this delegation's turns need, if any.
+    pub(crate) fn lock_key(&self, task: TaskId) -> Option<ContextKey> {
+        let row = &self.live.get(&task)?.row;
+        match self.agents.get(&row.agent)?.settings.serialize {
+            Serialize::None => None,
+            Serialize::Context => Some(context_key(&row.principal, &row.agent, &row.context)),
+            Serialize::Agent => {
+                let nobody: Arc<str> = "".into();
+                let principal = Principal { tenant: nobody.clone(), caller: nobody.clone() };
+                Some(ContextKey { principal, agent: row.agent.clone(), context: nobody })
+            }
+        }
+    }
+
+    /// Starts what may start at this agent now, and tells who has waited long enough.
+    pub(crate) fn pump(&mut self, id: &AgentId) {
+        let now = self.now;
+        let expired = match self.agents.get_mut(id) {
+            Some(agent) => {
+                let expired = agent.bulkhead.expire(now);
+                let tasks: Vec<TaskId> = expired.iter().filter_map(|ticket| agent.tickets.remove(ticket)).collect();
+                tasks
+            }
+            None => return,
+        };
+        for task in expired {
+            if let Some(live) = self.live.get_mut(&task) {
+                live.place = Place::None;
+                self.turn_refused(task, Reason::BulkheadFull, None);
+            }
+        }
+        self.turn_away_line(id);
+        while !self.shutting_down && self.start_next(id) {}
+        self.rewake(id);
+    }
+
+    /// While traffic is kept away, nobody waits in the short line.
+    fn turn_away_line(&mut self, id: &AgentId) {
+        let now = self.now;
+        let Some(agent) = self.agents.get_mut(id) else { return };
+        if agent.tickets.is_empty() {
+            return;
+        }
+        let (reason, again) = match agent.closed_until(now) {
+            None if self.shutting_down => (Reason::ShuttingDown, None),
+            None => return,
+            Some(Closed::Breaker(until)) => (Reason::BreakerOpen, until),
+            Some(Closed::Pacing(until)) => (Reason::AgentPacing, Some(until)),
+        };
+        let tickets = std::mem::take(&mut agent.tickets);
+        for ticket in tickets.keys() {
+            agent.bulkhead.abandon(*ticket);
+        }
+        for task in tickets.into_values() {
+            if let Some(live) = self.live.get_mut(&task) {
+                live.place = Place::None;
+                self.turn_refused(task, reason, again);
+            }
+        }
+    }
+
+    /// Gives one free slot to the next in line or queue, in turns. False if there is none to give or to take.
+    fn start_next(&mut self, id: &AgentId) -> bool {
+        let now = self.now;
+        let Some(agent) = self.agents.get_mut(id) else { return false };
+        if agent.closed_until(now).is_some() {
+            return false;
+        }
+        let from_queue = (agent.queue_next || agent.tickets.is_empty()) && !agent.queue.is_empty();
+        let task = if from_queue {
+            if !agent.bulkhead.try_acquire() {
+                return false;
+            }
+            agent.queue.pop_first().map(|(_, task)| task)
+        } else {
+            agent.bulkhead.grant(now).and_then(|ticket| agent.tickets.remove(&ticket))
+        };
+        agent.queue_next = !from_queue;
+        let Some(task) = task else { return false };
+        if let Some(live) = self.live.get_mut(&task) {
+            live.place = Place::None;
+            live.slot = true;
+            self.dispatch(task);
+        }
+        true
+    }
+
+    /// Puts the agent's next wake-up into the index.
+    pub(crate) fn rewake(&mut self, id: &AgentId) {
+        let now = self.now;
+        let Some(agent) = self.agents.get_mut(id) else { return };
+        let next = agent.next_wake(now);
+        if next == agent.wake {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut agent.wake, next) {
+            self.agent_wakes.remove(&(old, id.clone()));
+        }
+        if let Some(at) = next {
+            self.agent_wakes.insert((at, id.clone()));
+        }
+    }
+
+    fn rewake_all(&mut self) {
+        let ids: Vec<AgentId> = self.agents.keys().cloned().collect();
+        for id in ids {
+            self.rewake(&id);
+        }
+    }
+
+    /// Tells the breaker how an attempt ended. An ejection turns the short line away at once.
+    pub(crate) fn sample(&mut self, task: TaskId, sample: Sample) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return };
+        let (probe, begun, id) = (live.probe.take(), live.dispatched, live.row.agent.clone());
+        let caller = caller_number(&live.row.principal);
+        let Some(agent) = self.agents.get_mut(&id) else { return };
+        let transition = agent.breaker.record_begun(now, begun.unwrap_or(now), caller, sample, probe);
+        if let Some(Transition::Ejected { .. }) = transition {
+            self.turn_away_line(&id);
+        }
+        self.rewake(&id);
+    }
+
+    fn configured(&mut self, settings: Arc<Settings>) {
+        for (id, agent) in &mut self.agents {
+            agent.removed = !settings.agents.contains_key(id);
+        }
+        for (id, agent) in &settings.agents {
+            match self.agents.get_mut(id) {
+                Some(known) => known.configure(agent.clone()),
+                None => {
+                    self.agents.insert(id.clone(), Agent::new(agent.clone()));
+                }
+            }
+        }
+        self.settings = settings;
+        let ids: Vec<AgentId> = self.agents.keys().cloned().collect();
+        for id in ids {
+            self.pump(&id);
+        }
+    }
+
+    /// Nothing new starts; who waits for a slot is told; what runs goes on until the process ends.
+    fn shut_down(&mut self) {
+        self.shutting_down = true;
+        let ids: Vec<AgentId> = self.agents.keys().cloned().collect();
+        for id in ids {
+            self.turn_away_line(&id);
+        }
+        let unaccepted: Vec<TaskId> =
+            self.live.iter().filter(|(_, live)| !live.accepted).map(|(task, _)| *task).collect();
+        for task in unaccepted {
+            self.turn_refused(task, Reason::ShuttingDown, None);
+        }
+    }
+
+    // ---- memory ------------------------------------------------------------------------------------------------
+
+    /// Starts the time after which a terminal delegation leaves memory.
+    pub(crate) fn linger(&mut self, task: TaskId) {
+        let at = self.now + LINGER;
+        self.set_timer(task, Timer::Linger, Some(at));
+    }
+
+    /// A terminal delegation for which nothing is owed leaves memory; the store answers for it from now on.
+    fn let_go(&mut self, task: TaskId) {
+        let Some(live) = self.live.get(&task) else { return };
+        let unsaved = self.dirty.contains_key(&task);
+        if unsaved || !live.row.state.is_terminal() || live.is_live() || live.is_cut() || live.lock.is_some() {
+            self.linger(task);
+            return;
+        }
+        self.emit(task, Output::Forget { task });
+        self.remove(task);
+    }
+
+    /// Drops everything that points to a delegation. Outputs about it keep standing on its last save.
+    pub(crate) fn remove(&mut self, task: TaskId) {
+        for timer in [
+            Timer::Wait,
+            Timer::Deadline,
+            Timer::Retry,
+            Timer::CancelWait,
+            Timer::CancelGiveUp,
+            Timer::LockGrace,
+            Timer::Interrupted,
+            Timer::Linger,
+        ] {
+            self.set_timer(task, timer, None);
+        }
+        let Some(live) = self.live.remove(&task) else { return };
+        let key = context_key(&live.row.principal, &live.row.agent, &live.row.context);
+        self.context_unref(&key);
+        self.dirty.remove(&task);
+        self.departed.insert(task, live.saved_in);
+        for key in live.keys {
+            if self.keys.get(&key).is_some_and(|used| used.task == task) {
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    pub(crate) fn context_unref(&mut self, key: &ContextKey) {
+        if let Some(context) = self.contexts.get_mut(key) {
+            context.refs = context.refs.saturating_sub(1);
+            if context.refs == 0 && context.holder.is_none() && context.waiting.is_empty() {
+                self.contexts.remove(key);
+            }
+        }
+    }
+
+    /// Why a waiting turn waits, for people.
+    pub(crate) fn waits_on(&mut self, task: TaskId, reason: Reason) {
+        let Some(live) = self.live.get_mut(&task) else { return };
+        if live.row.turn.waiting_on != Some(reason) {
+            live.row.turn.waiting_on = Some(reason);
+            if live.accepted && live.row.turn.phase == Phase::Waiting {
+                self.save(task);
+            }
+        }
+    }
+}
+
+pub(crate) fn context_key(principal: &Principal, agent: &AgentId, context: &Arc<str>) -> ContextKey {
+    ContextKey { principal: principal.clone(), agent: agent.clone(), context: context.clone() }
+}
+
+/// A stable number for a caller (FNV-1a over tenant and name), for the breaker's share per caller.
+fn caller_number(principal: &Principal) -> u64 {
+    let bytes = principal.tenant.bytes().chain([0]).chain(principal.caller.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,144 @@
+//! What the engine holds in memory of one delegation: its row, and what its current turn holds or waits for.
+//!
+//! ```text
+//!            ┌── Lock ──┐  ┌── Backoff ─┐
+//!  submitted ┤          ├──┤            ├── Line / Queue ── dispatched ── heard ── ended
+//!            └──────────┘  └────────────┘                        │
+//!                                                                └── cut: over for the caller, the agent not yet quiet
+//! ```
+
+use std::collections::VecDeque;
+
+use watertight_policy::breaker::ProbeId;
+use watertight_policy::bulkhead::Ticket;
+use watertight_policy::time::Time;
+
+use crate::ids::{ContextKey, Key, LineId};
+use crate::input::Submission;
+use crate::record::{Row, Turn};
+
+/// A caller on an open line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) id: LineId,
+    /// `Some`: it waits for the turn's end until then. `None`: for its acceptance only.
+    pub(crate) until: Option<Time>,
+    /// The message was seen before.
+    pub(crate) replay: bool,
+}
+
+/// Where a turn that has not started waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Nowhere: it runs, or is over.
+    None,
+    /// Behind another turn that holds its lock.
+    Lock,
+    /// For its not-before time.
+    Backoff,
+    /// In the bulkhead's short line.
+    Line(Ticket),
+    /// In the agent's queue, under this number.
+    Queue(u64),
+}
+
+/// How a turn that finds no slot behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// It waits a moment and is refused: its caller can still degrade.
+    Line,
+    /// It is accepted and waits.
+    Queue,
+}
+
+/// The timers that one delegation can have, at most one of each.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Timer {
+    /// The earliest end of a caller's wait.
+    Wait,
+    /// The end of the turn's budget, or of its time in the queue.
+    Deadline,
+    /// The end of a backoff.
+    Retry,
+    /// A caller's cancel has waited long enough for the agent.
+    CancelWait,
+    /// The agent has had its time to answer a cancel.
+    CancelGiveUp,
+    /// The context is given free although nobody knows what the agent still does in it.
+    LockGrace,
+    /// The caller has had its time to answer.
+    Interrupted,
+    /// The engine lets go of a terminal delegation.
+    Linger,
+}
+
+/// How many timers there are.
+pub(crate) const TIMERS: usize = 8;
+
+/// One delegation in memory.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) row: Row,
+    /// The current turn is on its way to the store, or there.
+    pub(crate) accepted: bool,
+    /// The turn before an unaccepted follow-up: a refusal puts it back.
+    pub(crate) previous: Option<Turn>,
+    pub(crate) class: Class,
+    pub(crate) place: Place,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) cancel_lines: Vec<LineId>,
+    /// The keys of its latest turns. Older ones are found in the store.
+    pub(crate) keys: VecDeque<Key>,
+    /// Messages to this task that came while a turn was under way.
+    pub(crate) behind: VecDeque<Box<Submission>>,
+    /// It holds one of its agent's slots.
+    pub(crate) slot: bool,
+    /// It holds this lock.
+    pub(crate) lock: Option<ContextKey>,
+    pub(crate) probe: Option<ProbeId>,
+    pub(crate) dispatched: Option<Time>,
+    /// The agent said something in the current attempt.
+    pub(crate) heard: bool,
+    /// An attempt is in flight: its end is still to be told.
+    pub(crate) attempting: bool,
+    /// A CancelTask is out, and its answer still to come.
+    pub(crate) canceling: bool,
+    /// The commit that the latest save of this delegation is in.
+    pub(crate) saved_in: u64,
+    pub(crate) timers: [Option<Time>; TIMERS],
+}
+
+impl Live {
+    pub(crate) fn new(row: Row, class: Class) -> Live {
+        Live {
+            row,
+            accepted: false,
+            previous: None,
+            class,
+            place: Place::None,
+            lines: Vec::new(),
+            cancel_lines: Vec::new(),
+            keys: VecDeque::new(),
+            behind: VecDeque::new(),
+            slot: false,
+            lock: None,
+            probe: None,
+            dispatched: None,
+            heard: false,
+            attempting: false,
+            canceling: false,
+            saved_in: 0,
+            timers: [None; TIMERS],
+        }
+    }
+
+    /// The turn is over for its caller, but the agent is not known to be quiet.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.row.state.is_terminal() && (self.attempting || self.canceling)
+    }
+
+    /// It has been accepted and is not terminal, or a cancel is owed for it.
+    pub(crate) fn is_live(&self) -> bool {
+        self.row.version > 0 && (!self.row.state.is_terminal() || self.row.cancel == crate::record::Cancel::Owed)
+    }
+}

@@ -1,0 +1,152 @@
+//! An engine from its rows: it continues like the one that saved them. What waited waits again; what an attempt still
+//! runs for goes on; what the agent is known to have is watched; of what may have reached it nobody knows the outcome,
+//! unless the agent is idempotent. What is owed is owed.
+
+use std::collections::BTreeSet;
+
+use watertight_policy::reason::Reason;
+use watertight_policy::time::Time;
+
+use crate::engine::{Engine, KeyUse, context_key};
+use crate::ids::{Attempt, Key, TaskId};
+use crate::live::{Class, Live, Timer};
+use crate::output::Output;
+use crate::record::{Cancel, Delivery, Phase, Row, TaskState};
+
+impl Engine {
+    pub(crate) fn restore(&mut self, mut rows: Vec<Row>, alive: &BTreeSet<(TaskId, Attempt)>, now: Time) {
+        self.now = now;
+        rows.sort_by_key(|row| (row.created, row.task));
+        let tasks: Vec<TaskId> = rows.iter().map(|row| row.task).collect();
+        for row in rows {
+            self.adopt(row);
+        }
+        // What holds slots and locks comes before what waits for them.
+        for task in &tasks {
+            self.touching = Some(*task);
+            self.resume_running(*task, alive);
+        }
+        for task in &tasks {
+            self.touching = Some(*task);
+            self.resume_waiting(*task);
+        }
+        self.touching = None;
+    }
+
+    fn adopt(&mut self, row: Row) {
+        let task = row.task;
+        let context = self.contexts.entry(context_key(&row.principal, &row.agent, &row.context)).or_default();
+        context.refs += 1;
+        context.remote = row.remote_context.clone().or(context.remote.take());
+        let key =
+            Key { principal: row.principal.clone(), agent: row.agent.clone(), message_id: row.turn.message_id.clone() };
+        self.keys.insert(key.clone(), KeyUse { task, turn: row.turn.no, fingerprint: row.turn.fingerprint });
+        let mut live = Live::new(row, Class::Queue);
+        live.accepted = true;
+        live.keys.push_back(key);
+        if !live.row.state.is_terminal() {
+            self.accepted += 1;
+        }
+        self.live.insert(task, live);
+    }
+
+    fn resume_running(&mut self, task: TaskId, alive: &BTreeSet<(TaskId, Attempt)>) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return };
+        let attempt = live.row.attempt;
+        let runs_here = alive.contains(&(task, attempt));
+        if live.row.state.is_terminal() {
+            live.attempting = runs_here;
+            return self.resume_cancel(task);
+        }
+        match live.row.turn.phase {
+            Phase::Waiting => {}
+            Phase::Ended => {
+                let limit = self.agents.get(&live.row.agent).map(|agent| agent.settings.interrupted_max);
+                let at = limit.map(|limit| live.row.changed + limit);
+                self.set_timer(task, Timer::Interrupted, at);
+                self.resume_cancel(task);
+            }
+            Phase::Dispatching | Phase::Running => {
+                live.dispatched = Some(now);
+                live.heard = live.row.delivery == Delivery::Delivered;
+                live.attempting = true;
+                let deadline = live.row.turn.budget.deadline;
+                let known = live.row.remote_task.is_some() && live.row.turn.phase == Phase::Running;
+                self.hold(task);
+                self.set_timer(task, Timer::Deadline, Some(deadline));
+                if !runs_here && known {
+                    if let Some(dispatch) = self.dispatch_of(task) {
+                        self.emit(task, Output::Watch(dispatch));
+                    }
+                } else if !runs_here {
+                    self.outcome_unknown(task);
+                }
+                self.resume_cancel(task);
+            }
+        }
+    }
+
+    fn resume_waiting(&mut self, task: TaskId) {
+        let Some(live) = self.live.get(&task) else { return };
+        if live.row.turn.phase == Phase::Waiting && !live.row.state.is_terminal() {
+            let at = if live.row.turn.attempts == 0 { live.row.turn.expires } else { live.row.turn.budget.deadline };
+            self.set_timer(task, Timer::Deadline, Some(at));
+            self.advance(task);
+        }
+    }
+
+    /// A cancel that was owed is owed again, with its full time.
+    fn resume_cancel(&mut self, task: TaskId) {
+        let now = self.now;
+        let Some(live) = self.live.get(&task) else { return };
+        let terminal = live.row.state.is_terminal();
+        if live.row.cancel == Cancel::Owed {
+            let grace = self.agents.get(&live.row.agent).map(|agent| agent.settings.cancel_grace);
+            self.set_timer(task, Timer::CancelGiveUp, grace.map(|grace| now + grace));
+            if !terminal {
+                let wait = self.live.get(&task).and_then(|live| self.agents.get(&live.row.agent));
+                let at = wait.map(|agent| now + agent.settings.cancel_wait);
+                self.set_timer(task, Timer::CancelWait, at);
+            }
+            self.cancel_if_owed(task);
+        }
+        if terminal {
+            self.quiet_if_done(task);
+            self.linger(task);
+        }
+    }
+
+    /// A running turn holds its slot and its lock again. After limits were lowered there may be no slot left; then it
+    /// runs without one.
+    fn hold(&mut self, task: TaskId) {
+        let key = self.lock_key(task);
+        let Some(live) = self.live.get_mut(&task) else { return };
+        if let Some(agent) = self.agents.get_mut(&live.row.agent) {
+            live.slot = agent.bulkhead.try_acquire();
+        }
+        if let Some(key) = key {
+            let context = self.contexts.entry(key.clone()).or_default();
+            if context.holder.is_none() {
+                context.holder = Some(task);
+                live.lock = Some(key);
+            }
+        }
+    }
+
+    /// It may have been delivered, and the agent gave no id to ask by.
+    fn outcome_unknown(&mut self, task: TaskId) {
+        let Some(live) = self.live.get_mut(&task) else { return };
+        live.attempting = false;
+        live.row.delivery = live.row.delivery.max(Delivery::MaybeDelivered);
+        let idempotent = self.agents.get(&live.row.agent).is_some_and(|agent| agent.settings.idempotent);
+        if idempotent && live.row.cancel == Cancel::None {
+            live.row.turn.phase = Phase::Waiting;
+            live.row.turn.waiting_on = Some(Reason::OutcomeUnknown);
+            self.release_slot(task);
+            return self.save(task);
+        }
+        self.settle(task, TaskState::Failed, Some(Reason::OutcomeUnknown));
+        self.release(task);
+    }
+}

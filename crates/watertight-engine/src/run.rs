@@ -1,0 +1,380 @@
+//! A turn runs: dispatched after its commit, watched, and ended by the agent's word, by a fault, or by us. The verdict
+//! is saved first; what has to be told to the agent is owed from the same commit on.
+
+use watertight_policy::acceptance::{Verdict, judge};
+use watertight_policy::breaker::{Gate, Sample};
+use watertight_policy::reason::Reason;
+use watertight_policy::time::{Span, Time};
+
+use crate::engine::{Engine, context_key};
+use crate::ids::{Attempt, RemoteId, TaskId};
+use crate::input::{Fault, Outcome, Progress, Reply};
+use crate::live::{Class, Timer};
+use crate::output::{Answer, Dispatch, Output};
+use crate::record::{Cancel, Delivery, Phase, Save, TaskState};
+
+impl Engine {
+    /// The turn has a slot: its row says `dispatching` from the commit on that the send stands on.
+    pub(crate) fn dispatch(&mut self, task: TaskId) {
+        let now = self.now;
+        self.accept(task);
+        let Some(live) = self.live.get_mut(&task) else { return };
+        let turn = &mut live.row.turn;
+        if let Some(runs_for) = turn.runs_for.take() {
+            turn.budget.deadline = now + runs_for;
+        }
+        turn.phase = Phase::Dispatching;
+        turn.waiting_on = None;
+        turn.attempts += 1;
+        live.row.attempt = Attempt(live.row.attempt.0 + 1);
+        live.dispatched = Some(now);
+        live.heard = false;
+        live.attempting = true;
+        let deadline = turn.budget.deadline;
+        let id = live.row.agent.clone();
+        if let Some(agent) = self.agents.get_mut(&id) {
+            agent.retries.deposit(now);
+            if agent.breaker.gate(now) == Gate::Probe {
+                live.probe = Some(agent.breaker.begin_probe(now));
+            }
+        }
+        self.save(task);
+        self.set_timer(task, Timer::Retry, None);
+        self.set_timer(task, Timer::Deadline, Some(deadline));
+        if let Some(dispatch) = self.dispatch_of(task) {
+            self.emit(task, Output::Send(dispatch));
+        }
+        self.rewake(&id);
+    }
+
+    /// What goes out for the current turn.
+    pub(crate) fn dispatch_of(&self, task: TaskId) -> Option<Dispatch> {
+        let row = &self.live.get(&task)?.row;
+        let context = self.contexts.get(&context_key(&row.principal, &row.agent, &row.context));
+        let learnt = context.and_then(|context| context.remote.clone());
+        Some(Dispatch {
+            task,
+            turn: row.turn.no,
+            attempt: row.attempt,
+            agent: row.agent.clone(),
+            remote_task: row.remote_task.clone(),
+            remote_context: row.remote_context.clone().or(learnt),
+            budget: row.turn.budget,
+            deadline: row.turn.budget.deadline,
+        })
+    }
+
+    /// The attempt learnt the agent's ids, or saw its state change.
+    pub(crate) fn progressed(&mut self, task: TaskId, attempt: Attempt, progress: &Progress) {
+        self.learn(task, attempt, progress.remote_task.as_ref(), progress.remote_context.as_ref());
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return };
+        if live.row.attempt != attempt || !live.attempting {
+            return;
+        }
+        live.heard = true;
+        if live.row.state.is_terminal() {
+            // Cut already. Its id may just have become known, and with it whom to cancel.
+            return self.cancel_if_owed(task);
+        }
+        live.row.turn.phase = Phase::Running;
+        live.row.delivery = Delivery::Delivered;
+        if let Some(state) = progress.state.filter(|state| !state.is_terminal() && !state.is_interrupted()) {
+            // An agent that says "submitted" after "working" does not unsay it.
+            live.row.state = state.max(live.row.state.min(TaskState::Working));
+        }
+        live.row.changed = now;
+        let state = live.row.state;
+        self.save_record(task);
+        self.emit(task, Output::Publish { task, seq: progress.seq, state });
+        self.cancel_if_owed(task);
+    }
+
+    /// Keeps the agent's ids: from the first one on a restart can ask how the task stands.
+    fn learn(&mut self, task: TaskId, attempt: Attempt, id: Option<&RemoteId>, context: Option<&RemoteId>) {
+        let Some(live) = self.live.get_mut(&task) else { return };
+        if live.row.attempt != attempt {
+            return;
+        }
+        if let Some(id) = id.filter(|id| live.row.remote_task.as_ref() != Some(*id)) {
+            live.row.remote_task = Some(id.clone());
+            self.dirty.entry(task).or_default();
+        }
+        if let Some(remote) = context.filter(|context| live.row.remote_context.as_ref() != Some(*context)) {
+            live.row.remote_context = Some(remote.clone());
+            let key = context_key(&live.row.principal, &live.row.agent, &live.row.context);
+            if let Some(context) = self.contexts.get_mut(&key) {
+                context.remote = Some(remote.clone());
+            }
+            self.save(task);
+            self.extra.push(Save::Context { key, remote: remote.clone() });
+        }
+    }
+
+    /// The attempt is over.
+    pub(crate) fn ended(&mut self, task: TaskId, attempt: Attempt, outcome: &Outcome) {
+        if let Outcome::Replied(reply) = outcome {
+            self.learn(task, attempt, reply.remote_task.as_ref(), reply.remote_context.as_ref());
+        }
+        let Some(live) = self.live.get_mut(&task) else { return };
+        if live.row.attempt != attempt || !live.attempting {
+            return;
+        }
+        live.attempting = false;
+        match (live.row.state.is_terminal(), outcome) {
+            (false, Outcome::Replied(reply)) => self.replied(task, reply),
+            (false, Outcome::Failed(fault)) => self.failed(task, *fault),
+            (true, Outcome::Replied(reply)) => self.replied_late(task, reply.state),
+            (true, Outcome::Failed(_)) => self.quiet_if_done(task),
+        }
+    }
+
+    fn replied(&mut self, task: TaskId, reply: &Reply) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return };
+        live.heard = true;
+        live.row.delivery = Delivery::Delivered;
+        live.row.reply = reply.kind;
+        let took = live.dispatched.map_or(Span::ZERO, |at| now.since(at));
+        if live.row.cancel == Cancel::Owed {
+            live.row.cancel = if reply.state == TaskState::Canceled { Cancel::Confirmed } else { Cancel::Refused };
+        }
+        let acceptance = self.agents.get(&live.row.agent).map(|agent| agent.settings.acceptance).unwrap_or_default();
+        let (state, reason) = match judge(&acceptance, &reply.measure) {
+            Verdict::Accept | Verdict::NotAResult => (reply.state, None),
+            Verdict::Reject(reason) => (TaskState::Failed, Some(reason)),
+        };
+        // How long it took says how healthy the agent is, whatever its answer was worth.
+        self.sample(task, Sample::Success { took });
+        self.settle(task, state, reason);
+        self.release(task);
+    }
+
+    fn failed(&mut self, task: TaskId, fault: Fault) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return };
+        let id = live.row.agent.clone();
+        live.row.delivery = live.row.delivery.max(fault.delivery);
+        let took = live.dispatched.map_or(Span::ZERO, |at| now.since(at));
+        let (canceled, asking) = (live.row.cancel == Cancel::Owed, live.canceling);
+        self.sample(task, sample_of(fault.reason, took));
+        if let (Some(wait), Some(agent)) = (fault.retry_after, self.agents.get_mut(&id)) {
+            agent.pacing.hint(now, wait);
+        }
+        if canceled {
+            // The caller wanted no result, and there will be none. If the agent is still being asked to stop, its
+            // answer is waited for.
+            if let (false, Some(live)) = (asking, self.live.get_mut(&task)) {
+                live.row.cancel = Cancel::Unknown;
+            }
+            self.settle(task, TaskState::Canceled, Some(Reason::Canceled));
+            if asking {
+                return;
+            }
+        } else if !self.retry(task, fault) {
+            self.settle(task, TaskState::Failed, Some(fault.reason));
+        }
+        self.release(task);
+    }
+
+    /// Sends the turn back to wait for another try; false if there is none to be had.
+    fn retry(&mut self, task: TaskId, fault: Fault) -> bool {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return false };
+        let Some(agent) = self.agents.get_mut(&live.row.agent) else { return false };
+        let safe = live.row.delivery == Delivery::NotSent
+            || agent.settings.idempotent && live.row.delivery == Delivery::MaybeDelivered;
+        let allowed = live.row.turn.attempts < agent.settings.attempts && is_transient(fault.reason);
+        if !safe || !allowed || self.shutting_down {
+            return false;
+        }
+        let delay = agent.settings.backoff.delay(live.row.turn.attempts, &mut self.rng);
+        let not_before = (now + delay).max(agent.pacing.until(now).unwrap_or(Time::ZERO));
+        if not_before >= live.row.turn.budget.deadline || !agent.retries.try_withdraw(now) {
+            return false;
+        }
+        live.row.turn.phase = Phase::Waiting;
+        live.row.turn.not_before = not_before;
+        live.class = Class::Queue;
+        let (expires, id) = (live.row.turn.budget.deadline, live.row.agent.clone());
+        self.save(task);
+        self.set_timer(task, Timer::Deadline, Some(expires));
+        self.release_slot(task);
+        self.advance(task);
+        self.pump(&id);
+        true
+    }
+
+    /// The turn's end is known: saved, told to its callers, shown to its readers.
+    pub(crate) fn settle(&mut self, task: TaskId, state: TaskState, reason: Option<Reason>) {
+        let now = self.now;
+        self.leave_place(task);
+        let Some(live) = self.live.get_mut(&task) else { return };
+        live.row.state = state;
+        live.row.reason = reason;
+        live.row.changed = now;
+        live.row.turn.phase = Phase::Ended;
+        live.row.turn.waiting_on = None;
+        let took = live.dispatched.map(|at| now.since(at));
+        let lines = std::mem::take(&mut live.lines);
+        let cancel_lines = std::mem::take(&mut live.cancel_lines);
+        let limit = self.agents.get(&live.row.agent).map_or(Span::ZERO, |agent| agent.settings.interrupted_max);
+        self.save_record(task);
+        self.emit(task, Output::Settled { task, state, reason, took });
+        for line in lines {
+            self.lines.remove(&line.id);
+            let answer = Answer::Task { task, replay: line.replay };
+            self.emit(task, Output::Answer { line: line.id, answer });
+        }
+        for line in cancel_lines {
+            self.lines.remove(&line);
+            let answer = match state {
+                TaskState::Completed | TaskState::Failed | TaskState::Rejected => Answer::NotCancelable,
+                TaskState::Canceled
+                | TaskState::Submitted
+                | TaskState::Working
+                | TaskState::InputRequired
+                | TaskState::AuthRequired => Answer::Task { task, replay: false },
+            };
+            self.emit(task, Output::Answer { line, answer });
+        }
+        for timer in [Timer::Wait, Timer::Deadline, Timer::Retry, Timer::CancelWait] {
+            self.set_timer(task, timer, None);
+        }
+        if state.is_terminal() {
+            self.accepted = self.accepted.saturating_sub(1);
+            self.set_timer(task, Timer::Interrupted, None);
+            self.linger(task);
+        } else {
+            self.set_timer(task, Timer::Interrupted, Some(now + limit));
+        }
+    }
+
+    /// Gives back what the turn held, and lets the next one go on.
+    pub(crate) fn release(&mut self, task: TaskId) {
+        let waits = self.live.get(&task).is_some_and(|live| live.row.turn.phase == Phase::Waiting);
+        if waits {
+            return;
+        }
+        self.release_slot(task);
+        self.release_lock(task);
+        self.next_behind(task);
+        if let Some(id) = self.live.get(&task).map(|live| live.row.agent.clone()) {
+            self.pump(&id);
+        }
+    }
+
+    pub(crate) fn release_slot(&mut self, task: TaskId) {
+        let Some(live) = self.live.get_mut(&task) else { return };
+        let held = std::mem::take(&mut live.slot);
+        if let (true, Some(agent)) = (held, self.agents.get_mut(&live.row.agent)) {
+            agent.bulkhead.release();
+        }
+    }
+
+    // ---- our own verdicts --------------------------------------------------------------------------------------
+
+    /// The turn's budget is spent, or it waited too long for its start.
+    pub(crate) fn deadline_passed(&mut self, task: TaskId) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return };
+        match live.row.turn.phase {
+            Phase::Waiting if !live.accepted => self.turn_refused(task, Reason::BudgetExhausted, None),
+            Phase::Waiting => {
+                let reason = if live.row.turn.attempts == 0 { Reason::Expired } else { Reason::DeadlineExceeded };
+                self.settle(task, TaskState::Failed, Some(reason));
+                self.release(task);
+            }
+            Phase::Dispatching | Phase::Running => {
+                let waited = live.dispatched.map_or(Span::ZERO, |at| now.since(at));
+                let reason = match live.heard || live.row.delivery == Delivery::Delivered {
+                    true => Reason::DeadlineExceeded,
+                    false => Reason::AgentNoAnswer,
+                };
+                live.row.delivery = live.row.delivery.max(Delivery::MaybeDelivered);
+                self.sample(task, Sample::Cut { waited });
+                self.cut(task, TaskState::Failed, reason);
+            }
+            Phase::Ended => {}
+        }
+    }
+
+    /// Ends the turn for its callers while the agent may still be at it: the cancel is owed from this commit on, and
+    /// the slot is held until the agent is known to be quiet, or has had its time to say so.
+    pub(crate) fn cut(&mut self, task: TaskId, state: TaskState, reason: Reason) {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return };
+        live.row.cancel = Cancel::Owed;
+        let grace = self.agents.get(&live.row.agent).map_or(Span::ZERO, |agent| agent.settings.cancel_grace);
+        self.settle(task, state, Some(reason));
+        let running = self.live.get(&task).and_then(|live| live.timers[Timer::CancelGiveUp as usize]);
+        self.set_timer(task, Timer::CancelGiveUp, Some(running.unwrap_or(now + grace)));
+        self.cancel_if_owed(task);
+        self.quiet_if_done(task);
+    }
+
+    /// The caller did not answer the agent's question in time.
+    pub(crate) fn interrupted_too_long(&mut self, task: TaskId) {
+        let Some(live) = self.live.get(&task) else { return };
+        if !live.row.state.is_interrupted() || live.row.turn.phase != Phase::Ended {
+            return;
+        }
+        self.cut(task, TaskState::Failed, Reason::Expired);
+    }
+
+    /// A result came after the verdict: kept beside it. The agent is quiet now.
+    fn replied_late(&mut self, task: TaskId, state: TaskState) {
+        let Some(live) = self.live.get_mut(&task) else { return };
+        if !state.is_terminal() {
+            // It asks back, or wants a credential: it is not at work, but not done either.
+            self.cancel_if_owed(task);
+            return self.quiet_if_done(task);
+        }
+        live.row.late = live.row.late.or(Some(state));
+        if live.row.cancel == Cancel::Owed {
+            live.row.cancel = if state == TaskState::Canceled { Cancel::Confirmed } else { Cancel::Refused };
+        }
+        self.save(task);
+        self.quiet(task, true);
+    }
+}
+
+/// What a fault says about the agent's health.
+fn sample_of(reason: Reason, took: Span) -> Sample {
+    let answered = [Reason::AgentError, Reason::AgentUnauthorized, Reason::AgentRejectedRequest];
+    let failures = [
+        Reason::AgentConnectRefused,
+        Reason::AgentConnectTimeout,
+        Reason::AgentDnsFailure,
+        Reason::AgentTlsFailure,
+        Reason::AgentReset,
+        Reason::AgentNoAnswer,
+        Reason::AgentHttpError,
+        Reason::AgentTruncated,
+        Reason::AgentMalformed,
+        Reason::AgentUnreachable,
+    ];
+    if answered.contains(&reason) {
+        // What it said is about the request; the agent is well.
+        Sample::Success { took }
+    } else if failures.contains(&reason) {
+        Sample::Failure
+    } else {
+        Sample::Neutral
+    }
+}
+
+/// Another try may go better.
+fn is_transient(reason: Reason) -> bool {
+    let transient = [
+        Reason::AgentConnectRefused,
+        Reason::AgentConnectTimeout,
+        Reason::AgentDnsFailure,
+        Reason::AgentReset,
+        Reason::AgentNoAnswer,
+        Reason::AgentHttpError,
+        Reason::AgentRateLimited,
+        Reason::AgentTruncated,
+    ];
+    transient.contains(&reason)
+}
