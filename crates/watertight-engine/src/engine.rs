@@ -301,8 +301,8 @@ impl Engine {
         } else {
             agent.bulkhead.grant(now).and_then(|ticket| agent.tickets.remove(&ticket))
         };
-        agent.queue_next = !from_queue;
         let Some(task) = task else { return false };
+        agent.queue_next = !from_queue;
         if let Some(live) = self.live.get_mut(&task) {
             live.place = Place::None;
             live.slot = true;

@@ -237,6 +237,8 @@ impl Engine {
             None => Some(Answer::NotFound),
         };
         match verdict {
+            // It stands on the commit that made it so.
+            Some(Answer::TaskTerminal) => self.terminal(s, task),
             Some(answer) => self.answer(s.line, answer),
             None => self.next_turn(s, task),
         }
@@ -269,11 +271,16 @@ impl Engine {
             match live.row.state.is_terminal() {
                 true => {
                     self.keys.remove(&key_of(&s));
-                    self.answer(s.line, Answer::TaskTerminal);
+                    self.terminal(&s, task);
                 }
                 false => self.next_turn(&s, task),
             }
         }
+    }
+
+    fn terminal(&mut self, s: &Submission, task: TaskId) {
+        self.lines.remove(&s.line);
+        self.emit(task, Output::Answer { line: s.line, answer: Answer::TaskTerminal });
     }
 
     // ---- starting a turn ---------------------------------------------------------------------------------------

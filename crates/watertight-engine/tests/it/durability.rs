@@ -1,0 +1,160 @@
+//! Crashes, reloads, and a disk without room.
+
+use watertight_engine::input::CancelAnswer;
+use watertight_engine::record::{Cancel, TaskState};
+use watertight_policy::reason::Reason;
+
+use crate::world::World;
+
+#[test]
+fn what_waited_waits_again_in_order() {
+    let mut w = World::with(|a| a.bulkhead.max_in_flight = 1);
+    w.immediately("a");
+    w.immediately("b");
+    w.immediately("c");
+    w.working(1, "r1");
+    w.crash(false);
+    w.log.clear();
+    w.replies(1, TaskState::Completed);
+    w.replies(2, TaskState::Completed);
+    let order: Vec<&str> = w.log.iter().filter_map(|l| l.split("send ").nth(1)?.split(' ').next()).collect();
+    assert_eq!(order, ["t2", "t3"]);
+}
+
+#[test]
+fn a_running_task_is_watched_and_never_sent_again() {
+    let mut w = World::new();
+    w.immediately("m1");
+    w.working(1, "r1");
+    w.log.clear();
+    w.crash(false);
+    w.told("-- restart\n0 watch t1 r1");
+    w.replies(1, TaskState::Completed);
+    assert_eq!(w.row(1).state, TaskState::Completed);
+}
+
+#[test]
+fn a_send_without_a_known_id_ends_as_outcome_unknown() {
+    let mut w = World::new();
+    w.immediately("m1");
+    w.log.clear();
+    w.crash(false);
+    w.told("-- restart\n0 settled t1 FAILED outcome_unknown");
+    assert_eq!(w.row(1).delivery.as_str(), "maybe_delivered");
+    assert_eq!(w.in_flight("hotels"), 0);
+}
+
+#[test]
+fn an_idempotent_agent_is_asked_again() {
+    let mut w = World::with(|a| a.idempotent = true);
+    w.immediately("m1");
+    w.log.clear();
+    w.crash(false);
+    w.told("-- restart\n0 send t1 #2 turn 1");
+}
+
+#[test]
+fn an_owed_cancel_survives() {
+    let mut w = World::new();
+    w.send("m1");
+    w.working(1, "r1");
+    w.after(5_700);
+    w.log.clear();
+    w.crash(false);
+    w.told("-- restart\n5700 cancel t1 r1");
+    w.cancel_answered(1, CancelAnswer::Ended(TaskState::Canceled));
+    assert_eq!(w.row(1).cancel, Cancel::Confirmed);
+}
+
+#[test]
+fn an_engine_that_is_replaced_keeps_its_callers_and_its_running_attempts() {
+    let mut w = World::new();
+    w.send("m1");
+    w.working(1, "r1");
+    w.send("m2");
+    w.send("m3"); // waits for a slot, in memory only
+    w.log.clear();
+    w.crash(true);
+    w.told("-- restart");
+    w.replies(1, TaskState::Completed);
+    w.told("0 settled t1 COMPLETED\n0 line 1: t1 COMPLETED (replay)\n0 send t3 #1 turn 1");
+    w.replies(2, TaskState::Completed);
+    w.told("0 settled t2 COMPLETED\n0 line 2: t2 COMPLETED (replay)");
+}
+
+#[test]
+fn news_whose_commit_was_lost_is_decided_about_again() {
+    let mut w = World::new();
+    w.send("m1");
+    w.durable = false;
+    w.replies(1, TaskState::Completed);
+    w.log.clear();
+    w.durable = true;
+    w.crash(true);
+    w.told("-- restart\n0 settled t1 COMPLETED\n0 line 1: t1 COMPLETED (replay)");
+}
+
+#[test]
+fn an_accepted_message_whose_commit_was_lost_is_accepted_again() {
+    let mut w = World::new();
+    w.durable = false;
+    w.immediately("m1");
+    w.told("");
+    w.durable = true;
+    w.crash(true);
+    w.told("-- restart\n0 line 1: t1 SUBMITTED\n0 send t1 #1 turn 1");
+}
+
+#[test]
+fn refusals_do_not_wait_for_the_disk() {
+    let mut w = World::new();
+    w.durable = false;
+    for m in ["a", "b", "c", "d"] {
+        w.send(m);
+    }
+    w.send("e");
+    w.told("0 line 5: refused bulkhead_full\n0 discard t5");
+    w.after(500);
+    assert_eq!(w.log.iter().filter(|l| l.contains("refused bulkhead_full")).count(), 2);
+}
+
+#[test]
+fn a_disk_without_room_folds_what_has_to_be_written() {
+    let mut w = World::new();
+    w.send("m1");
+    let settings = w.settings.clone();
+    let _ = settings;
+    w.working(1, "r1");
+    let before = w.row(1).version;
+    // The same story without room: one save for all that happened meanwhile.
+    let mut cell = std::mem::replace(&mut w.cell, watertight_engine::cell::Cell::new(w.settings.clone(), 1));
+    for n in 0..3 {
+        let attempt = w.attempts[&crate::world::task(1)];
+        let progress = watertight_engine::input::Progress { seq: n, ..Default::default() };
+        cell.offer(watertight_engine::input::Input::Progressed { task: crate::world::task(1), attempt, progress });
+        assert!(cell.step(w.now, false).is_none());
+    }
+    assert!(cell.wake().is_some_and(|at| at <= w.now), "there is something to write");
+    let commit = cell.step(w.now, true);
+    let rows: Vec<u64> = commit
+        .into_iter()
+        .flat_map(|commit| commit.saves)
+        .filter_map(|save| match save {
+            watertight_engine::record::Save::Delegation { row, .. } => Some(row.version),
+            watertight_engine::record::Save::Key { .. } | watertight_engine::record::Save::Context { .. } => None,
+        })
+        .collect();
+    assert_eq!(rows, [before + 1]);
+}
+
+#[test]
+fn a_parked_delegation_ends_and_its_caller_is_told() {
+    let mut w = World::new();
+    w.send("m1");
+    w.log.clear();
+    let now = w.now;
+    w.cell.park(crate::world::task(1), now);
+    w.run();
+    w.told("0 settled t1 FAILED input_parked\n0 line 1: t1 FAILED");
+    assert_eq!(w.row(1).reason, Some(Reason::InputParked));
+}

@@ -1,0 +1,9 @@
+//! The engine as a story: inputs and times in, a transcript of commits and outputs out.
+
+mod budget;
+mod calls;
+mod cancel;
+mod durability;
+mod turns;
+mod walls;
+mod world;

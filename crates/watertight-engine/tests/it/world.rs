@@ -1,0 +1,310 @@
+//! A driver for stories: one cell, a disk that says yes when told to, and a transcript.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use watertight_engine::cell::Cell;
+use watertight_engine::ids::{AgentId, Attempt, LineId, Principal, TaskId};
+use watertight_engine::input::{
+    CancelAnswer, Fault, Input, KnownKey, Named, Outcome, Progress, Reply, Submission, Want, WireBudget,
+};
+use watertight_engine::output::{Answer, Output};
+use watertight_engine::record::{Delivery, ReplyKind, Row, Save, TaskState};
+use watertight_engine::settings::{AgentSettings, Settings};
+use watertight_policy::acceptance::{Measure, PeerState};
+use watertight_policy::bulkhead;
+use watertight_policy::reason::Reason;
+use watertight_policy::time::{Span, Time};
+
+pub(crate) const START: u64 = 1_000_000_000_000;
+
+pub(crate) struct World {
+    pub(crate) cell: Cell,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) now: Time,
+    pub(crate) rows: BTreeMap<TaskId, Row>,
+    pub(crate) log: Vec<String>,
+    /// Commits are durable at once.
+    pub(crate) durable: bool,
+    pending: Vec<watertight_engine::output::Commit>,
+    pub(crate) attempts: BTreeMap<TaskId, Attempt>,
+    next: u64,
+}
+
+pub(crate) fn task(n: u64) -> TaskId {
+    TaskId(u128::from(n))
+}
+
+pub(crate) fn alice() -> Principal {
+    Principal { tenant: "acme".into(), caller: "alice".into() }
+}
+
+pub(crate) fn settings(change: impl Fn(&mut AgentSettings)) -> Arc<Settings> {
+    let mut agent = AgentSettings {
+        bulkhead: bulkhead::Params { max_in_flight: 2, max_waiting: 2, max_wait: Span::from_millis(500) },
+        attempts: 1,
+        ..AgentSettings::default()
+    };
+    change(&mut agent);
+    let agents = [("hotels", agent.clone()), ("fx", agent)];
+    Arc::new(Settings {
+        agents: agents.into_iter().map(|(name, agent)| (AgentId::new(name), agent)).collect(),
+        ..Settings::default()
+    })
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        World::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl Fn(&mut AgentSettings)) -> World {
+        let settings = settings(change);
+        World {
+            cell: Cell::new(settings.clone(), 7),
+            settings,
+            now: Time::from_micros(START),
+            rows: BTreeMap::new(),
+            log: Vec::new(),
+            durable: true,
+            pending: Vec::new(),
+            attempts: BTreeMap::new(),
+            next: 1,
+        }
+    }
+
+    /// A blocking message to hotels with 6 s left on the wire; gives the number of its line and proposed task.
+    pub(crate) fn send(&mut self, message: &str) -> u64 {
+        self.send_with(message, |_| {})
+    }
+
+    pub(crate) fn send_with(&mut self, message: &str, change: impl Fn(&mut Submission)) -> u64 {
+        let n = self.next;
+        self.next += 1;
+        let mut submission = Submission {
+            line: LineId(n),
+            want: Want::Reply { until: self.now + Span::from_secs(60) },
+            task: task(n),
+            principal: alice(),
+            agent: AgentId::new("hotels"),
+            message_id: message.into(),
+            fingerprint: 1,
+            names: None,
+            context: format!("ctx-{n}").into(),
+            context_named: false,
+            remote_context: None,
+            known: None,
+            budget: WireBudget { remaining_s: Some(6.0), depth: Some(2), fanout: Some(4) },
+            parent: None,
+        };
+        change(&mut submission);
+        self.give(Input::Submitted(Box::new(submission)));
+        n
+    }
+
+    pub(crate) fn immediately(&mut self, message: &str) -> u64 {
+        self.send_with(message, |s| s.want = Want::Accepted)
+    }
+
+    pub(crate) fn follow_up(&mut self, message: &str, named: u64) -> u64 {
+        self.send_with(message, |s| {
+            s.names = Some(Named { task: task(named), terminal: false });
+            s.context = format!("ctx-{named}").into();
+        })
+    }
+
+    pub(crate) fn known(n: u64, never_sent: bool) -> Option<KnownKey> {
+        Some(KnownKey { task: task(n), fingerprint: 1, never_sent })
+    }
+
+    pub(crate) fn working(&mut self, n: u64, remote: &str) {
+        let progress = Progress {
+            remote_task: Some(remote.into()),
+            remote_context: Some(format!("{remote}-ctx").into()),
+            state: Some(TaskState::Working),
+            seq: 1,
+        };
+        self.give(Input::Progressed { task: task(n), attempt: self.attempt(n), progress });
+    }
+
+    pub(crate) fn replies(&mut self, n: u64, state: TaskState) {
+        self.replies_with(n, state, 100);
+    }
+
+    pub(crate) fn replies_with(&mut self, n: u64, state: TaskState, bytes: u64) {
+        let peer = match state {
+            TaskState::Completed => PeerState::Completed,
+            TaskState::Failed => PeerState::Failed,
+            TaskState::Canceled => PeerState::Canceled,
+            TaskState::Rejected => PeerState::Rejected,
+            TaskState::InputRequired => PeerState::InputRequired,
+            TaskState::AuthRequired => PeerState::AuthRequired,
+            TaskState::Submitted | TaskState::Working => PeerState::Working,
+        };
+        let measure = Measure { state: peer, bytes, data_parts: 1, schema_failures: 0, empty: false };
+        let reply = Reply {
+            state,
+            kind: ReplyKind::Task,
+            measure,
+            remote_task: Some(format!("r{n}").into()),
+            remote_context: Some(format!("r{n}-ctx").into()),
+            seq: 2,
+        };
+        self.give(Input::Ended { task: task(n), attempt: self.attempt(n), outcome: Outcome::Replied(reply) });
+    }
+
+    pub(crate) fn fails(&mut self, n: u64, reason: Reason, delivery: Delivery) {
+        self.fails_with(n, Fault { reason, delivery, retry_after: None });
+    }
+
+    pub(crate) fn fails_with(&mut self, n: u64, fault: Fault) {
+        self.give(Input::Ended { task: task(n), attempt: self.attempt(n), outcome: Outcome::Failed(fault) });
+    }
+
+    pub(crate) fn cancel(&mut self, n: u64) -> u64 {
+        let line = self.next;
+        self.next += 1;
+        let (principal, agent) = (alice(), AgentId::new("hotels"));
+        self.give(Input::CancelAsked { line: LineId(line), principal, agent, task: task(n) });
+        line
+    }
+
+    pub(crate) fn cancel_answered(&mut self, n: u64, answer: CancelAnswer) {
+        self.give(Input::CancelAnswered { task: task(n), answer });
+    }
+
+    pub(crate) fn hang_up(&mut self, line: u64) {
+        self.give(Input::LineClosed { line: LineId(line) });
+    }
+
+    fn attempt(&self, n: u64) -> Attempt {
+        self.attempts.get(&task(n)).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn give(&mut self, input: Input) {
+        self.cell.offer(input);
+        self.run();
+    }
+
+    /// Lets time pass, waking the cell whenever it asks.
+    pub(crate) fn after(&mut self, millis: u64) {
+        let end = self.now + Span::from_millis(millis);
+        while let Some(at) = self.cell.wake().filter(|at| *at <= end) {
+            assert!(at >= self.now, "a wake-up in the past: {at:?} < {:?}", self.now);
+            self.now = at;
+            self.run();
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn run(&mut self) {
+        loop {
+            if let Some(commit) = self.cell.step(self.now, true) {
+                self.pending.push(commit);
+                if self.durable {
+                    self.commit_all();
+                }
+            }
+            while let Some(output) = self.cell.poll_output() {
+                self.tell(output);
+            }
+            if self.cell.waiting() == 0 {
+                break;
+            }
+        }
+    }
+
+    /// The disk says yes to all that waits.
+    pub(crate) fn commit_all(&mut self) {
+        for commit in std::mem::take(&mut self.pending) {
+            for save in &commit.saves {
+                if let Save::Delegation { row, .. } = save {
+                    let before = self.rows.insert(row.task, (**row).clone());
+                    assert_eq!(before.as_ref().map_or(0, |row| row.version) + 1, row.version, "row versions count up");
+                    if let Some(before) = before.filter(|before| before.state.is_terminal()) {
+                        assert_eq!(before.state, row.state, "a terminal state is written once");
+                    }
+                }
+            }
+            self.cell.committed(commit.n);
+        }
+        while let Some(output) = self.cell.poll_output() {
+            self.tell(output);
+        }
+    }
+
+    /// The process dies and comes back. `alive`: it was only the engine.
+    pub(crate) fn crash(&mut self, alive: bool) {
+        self.pending.clear();
+        let rows = self.rows.values().filter(|row| !row.state.is_terminal() || row.cancel.as_str() == "owed");
+        let rows: Vec<Row> = rows.cloned().collect();
+        let empty = Cell::new(self.settings.clone(), 7);
+        let salvaged = std::mem::replace(&mut self.cell, empty).salvage();
+        let running: BTreeSet<(TaskId, Attempt)> = self.attempts.iter().map(|(task, at)| (*task, *at)).collect();
+        let (running, salvaged) = if alive { (running, salvaged) } else { Default::default() };
+        self.cell = Cell::restore(self.settings.clone(), 7, rows, running, salvaged, self.now);
+        self.log.push("-- restart".into());
+        self.run();
+    }
+
+    fn tell(&mut self, output: Output) {
+        let at = self.now.as_micros().saturating_sub(START) / 1_000;
+        let n = |task: TaskId| task.0;
+        let text = match output {
+            Output::Answer { line, answer } => {
+                let answer = match answer {
+                    Answer::Task { task, replay } => {
+                        let state = self.rows.get(&task).map_or("?", |row| row.state.as_str());
+                        let state = state.trim_start_matches("TASK_STATE_");
+                        format!("t{} {state}{}", n(task), if replay { " (replay)" } else { "" })
+                    }
+                    Answer::Refused(refusal) => format!("refused {}", refusal.reason.as_str()),
+                    Answer::Conflict { first } => format!("conflict with t{}", n(first)),
+                    Answer::NotFound => "not found".into(),
+                    Answer::TaskTerminal => "terminal".into(),
+                    Answer::ContextMismatch => "other context".into(),
+                    Answer::NotCancelable => "not cancelable".into(),
+                };
+                format!("line {}: {answer}", line.0)
+            }
+            Output::Send(d) => {
+                self.attempts.insert(d.task, d.attempt);
+                assert_eq!(self.rows.get(&d.task).map(|row| row.attempt), Some(d.attempt), "sent before its commit");
+                let to = d.remote_task.map_or(String::new(), |remote| format!(" to {remote}"));
+                format!("send t{} #{} turn {}{to}", n(d.task), d.attempt.0, d.turn)
+            }
+            Output::Watch(d) => {
+                self.attempts.insert(d.task, d.attempt);
+                format!("watch t{} {}", n(d.task), d.remote_task.as_deref().unwrap_or("?"))
+            }
+            Output::Cancel { task, remote_task, .. } => format!("cancel t{} {remote_task}", n(task)),
+            Output::Stop { task, .. } => format!("stop t{}", n(task)),
+            Output::Publish { .. } | Output::Forget { .. } => return,
+            Output::Settled { task, state, reason, .. } => {
+                let state = state.as_str().trim_start_matches("TASK_STATE_");
+                let reason = reason.map_or(String::new(), |reason| format!(" {}", reason.as_str()));
+                format!("settled t{} {state}{reason}", n(task))
+            }
+            Output::Discard { task } => format!("discard t{}", n(task)),
+        };
+        self.log.push(format!("{at:>5} {text}"));
+    }
+
+    /// Compares the transcript so far, and starts a new one.
+    #[track_caller]
+    pub(crate) fn told(&mut self, expected: &str) {
+        let lines =
+            |text: &str| text.lines().map(|l| l.trim().to_owned()).filter(|l| !l.is_empty()).collect::<Vec<_>>();
+        let got = std::mem::take(&mut self.log).join("\n");
+        assert_eq!(lines(&got), lines(expected), "\n--- got\n{got}\n---");
+    }
+
+    pub(crate) fn row(&self, n: u64) -> &Row {
+        &self.rows[&task(n)]
+    }
+
+    pub(crate) fn in_flight(&self, agent: &str) -> u32 {
+        let views = self.cell.agents(self.now);
+        views.iter().find(|view| view.agent.as_str() == agent).map_or(0, |view| view.in_flight)
+    }
+}
