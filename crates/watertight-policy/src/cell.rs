@@ -71,8 +71,7 @@ impl Cells {
 pub fn pick(key: &[u8], count: u32) -> u32 {
     let hash = fnv1a(key);
     let drawn = |cell: &u32| mix(hash ^ mix(u64::from(*cell) + 1));
-    // `rev`: of equal draws the last seen wins, and that shall be the lowest cell.
-    (0..count).rev().max_by_key(drawn).unwrap_or(0)
+    (0..count).max_by_key(drawn).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -288,6 +288,24 @@ fn memory_is_bounded_and_many_callers_still_open_it() {
 }
 
 #[test]
+fn a_noisy_caller_keeps_its_name_and_the_window_forgets_the_nameless() {
+    let mut breaker = Breaker::new(Params { consecutive_failures: 0, ..Params::default() });
+    for other in 0..30 {
+        breaker.record(START, other, OK, None);
+    }
+    // The noisy one comes late, and after it come others who fail once.
+    fail(&mut breaker, START, 999, 10);
+    for other in 100..109 {
+        assert_eq!(fail(&mut breaker, START, other, 1), None);
+    }
+    assert_eq!(breaker.window.excess(5_000, |counts| counts.failures), 1, "ten against nine");
+    assert_eq!(breaker.snapshot().calls, 49);
+    breaker.record(START + secs(30), 1, OK, None);
+    let snapshot = breaker.snapshot();
+    assert_eq!((snapshot.calls, snapshot.failures, snapshot.callers), (1, 0, 1));
+}
+
+#[test]
 fn a_noisy_caller_among_many_is_still_capped() {
     let mut breaker = Breaker::new(Params { consecutive_failures: 0, ..Params::default() });
     for round in 0..300u64 {

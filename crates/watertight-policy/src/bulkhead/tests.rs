@@ -215,7 +215,9 @@ fn full_on_both_sides_refuses_at_once_and_says_when_a_place_is_free() {
     assert_eq!(bulkhead.next_wake(), Some(until));
     // A wait that has ended holds no place, even before it is reported.
     assert!(matches!(bulkhead.admit(until, None), Admission::Waiting { ticket: Ticket(1), .. }));
+    assert_eq!(bulkhead.next_wake(), Some(until), "not reported yet");
     assert_eq!(bulkhead.expire(until), [Ticket(0)]);
+    assert_eq!(bulkhead.next_wake(), Some(until + Span::from_millis(500)));
     assert!(!bulkhead.abandon(Ticket(0)));
 }
 

@@ -1,5 +1,5 @@
 //! The breaker against a naive model (every sample kept, everything recounted), in every short sequence of events and
-//! in long random ones; and after each event, the promises: one trial at a time, always another, no wake-up in the past.
+//! in long random ones. After each event, the promises: one trial at a time, always another, no wake-up in the past.
 
 use std::collections::BTreeSet;
 
