@@ -399,7 +399,7 @@ fn check_parts(parts: Value<'_>) -> Result<usize, Error> {
     for part in parts.items() {
         part_content(part).map_err(|(name, why)| {
             let path = format!("message.parts[{count}]");
-            Error::invalid_params(&join(&path, name).trim_end_matches('.').to_owned(), why)
+            Error::invalid_params(join(&path, name).trim_end_matches('.'), why)
         })?;
         count += 1;
     }

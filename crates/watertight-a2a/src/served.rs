@@ -4,6 +4,8 @@
 //! longer be true, is replaced or left out: interfaces, capabilities, security, signatures, 0.3 members, and every URL
 //! at the agent's own authority.
 
+use std::collections::BTreeSet;
+
 use crate::card::CARD_LIMITS;
 use crate::json::{self, Kind, Value};
 use crate::text::{ObjectWriter, quote};
@@ -59,12 +61,12 @@ pub fn served_card(upstream: Option<&[u8]>, served: &ServedAs<'_>) -> Vec<u8> {
     if !root.get("name").is_some_and(named) {
         object.string("name", &bounded(served.agent));
     }
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: BTreeSet<String> = BTreeSet::new();
     for member in root.members() {
         let known = |name: &&str| member.is(name);
         let replaced = ["supportedInterfaces", "capabilities"].iter().any(|name| member.is(name));
         let key = member.key.as_str().unwrap_or_default().into_owned();
-        if replaced || DROPPED.iter().any(|name| known(name)) || seen.contains(&key) {
+        if replaced || DROPPED.iter().any(known) || seen.contains(&key) {
             continue;
         }
         let fits = REQUIRED.iter().filter(|(name, ..)| known(name)).all(|(_, kind, _)| member.value.kind() == *kind);
@@ -79,10 +81,10 @@ pub fn served_card(upstream: Option<&[u8]>, served: &ServedAs<'_>) -> Vec<u8> {
         } else {
             scrub.write(member.value, place);
         }
-        seen.push(key);
+        seen.insert(key);
     }
     for (name, _, empty) in REQUIRED {
-        if name != "name" && !seen.iter().any(|key| key == name) {
+        if name != "name" && !seen.contains(name) {
             object.raw(name, empty);
         }
     }
