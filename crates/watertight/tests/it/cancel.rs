@@ -1,0 +1,227 @@
+//! Cancels: they reach the agent, they do not lie, and the first end of a task is its only one.
+
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::agent::{Agent, OnCancel, length, slow};
+use crate::client::{answer_text, fresh, id, message, state};
+use crate::clock::{eventually, ms, now};
+use crate::gateway::Config;
+use crate::peer::{After, Card, Peer};
+
+#[test]
+fn a_cancel_reaches_the_agent_and_ends_the_task() {
+    for card in [Card::Plain, Card::Streaming] {
+        let agent = Agent::start(card, |text| slow(text, Duration::from_secs(30)));
+        let gateway = Config::new().agent("slow", &agent.url(), &["max_in_flight = 1"]).start();
+        let client = gateway.client();
+        let task = client.submit("slow", "long work").expect("a task");
+        eventually(ms(3000), "the agent works", || (agent.running() == 1).then_some(()));
+        let start = now();
+        let canceled = client.cancel("slow", id(&task)).expect("an answer");
+        assert!(start.elapsed() < ms(3000), "{:?}", start.elapsed());
+        assert_eq!(canceled["id"], task["id"]);
+        let ended = client.ended("slow", id(&task), ms(3000));
+        assert_eq!(state(&ended), "CANCELED", "{card:?}: {ended}");
+        eventually(ms(3000), "the agent stopped", || (agent.in_state("CANCELED") == 1).then_some(()));
+        gateway.assert_drains("slow", ms(5000));
+    }
+}
+
+#[test]
+fn a_race_with_the_end_has_one_winner_that_all_see() {
+    let agent = Agent::start(Card::Streaming, |text| slow(text, length(text)));
+    let gateway = Config::new().agent("racer", &agent.url(), &[]).start();
+    let client = gateway.client();
+    for n in 0..30 {
+        let task = client.submit("racer", &format!("slow {}", 90 + n)).expect("a task");
+        let reader = client.subscribe("racer", id(&task));
+        thread::sleep(ms(100));
+        let canceled = client.cancel("racer", id(&task));
+        if let Err(fault) = &canceled {
+            assert_eq!(fault.code, -32002, "a lost race is `not cancelable`: {fault:?}");
+        }
+        let ended = client.ended("racer", id(&task), ms(5000));
+        assert!(["COMPLETED", "CANCELED"].contains(&state(&ended)), "{ended}");
+        // The reader may have come too late for a stream; if it has one, it says the same.
+        if reader.is_stream() {
+            assert_eq!(reader.rest().last_state(), state(&ended));
+        }
+        assert_eq!(state(&client.get("racer", id(&task)).unwrap()), state(&ended), "an end is an end");
+        if canceled.is_ok_and(|task| state(&task) == "CANCELED") {
+            assert_eq!(state(&ended), "CANCELED");
+        }
+    }
+}
+
+#[test]
+fn a_cancel_that_stops_nothing_is_not_called_a_success() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, ms(1500)));
+    agent.on_cancel(OnCancel::Ignore);
+    let gateway = Config::new().agent("stubborn", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let task = client.submit("stubborn", "work").expect("a task");
+    eventually(ms(3000), "the agent works", || (agent.running() == 1).then_some(()));
+    let answer = client.cancel("stubborn", id(&task));
+    if let Ok(answer) = &answer {
+        let marked = answer.get("metadata").is_some_and(|m| m.to_string().contains("watertight"));
+        assert!(state(answer) != "CANCELED" || marked, "the agent is still working: {answer}");
+    }
+    let ended = client.ended("stubborn", id(&task), ms(10_000));
+    if state(&ended) == "COMPLETED" {
+        assert_eq!(answer_text(&ended), "done: work");
+    }
+    assert_eq!(agent.peer.executions(), 1);
+}
+
+#[test]
+fn a_cancel_that_is_never_answered_is_bounded() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, ms(4000)));
+    agent.on_cancel(OnCancel::Hang);
+    let echo = Agent::echo();
+    let gateway = Config::new().agent("deaf", &agent.url(), &[]).agent("echo", &echo.url(), &[]).start();
+    let client = gateway.client();
+    let task = client.submit("deaf", "work").expect("a task");
+    eventually(ms(3000), "the agent works", || (agent.running() == 1).then_some(()));
+    let start = now();
+    let _any = client.cancel("deaf", id(&task));
+    assert!(start.elapsed() < ms(12_000), "{:?}", start.elapsed());
+    assert!(client.send("echo", "meanwhile").is_ok());
+}
+
+#[test]
+fn a_queued_task_is_cancelled_without_the_agent() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, length(text)));
+    let gateway = Config::new().agent("narrow", &agent.url(), &["max_in_flight = 1"]).start();
+    let client = gateway.client();
+    let first = client.submit("narrow", "slow 1500").expect("a task");
+    eventually(ms(3000), "the first one runs", || (agent.running() == 1).then_some(()));
+    let second = client.submit("narrow", "slow 0").expect("a place in the queue");
+    assert_eq!(state(&second), "SUBMITTED");
+    let start = now();
+    let canceled = client.cancel("narrow", id(&second)).expect("an answer");
+    assert!(start.elapsed() < ms(1000));
+    assert_eq!(state(&canceled), "CANCELED");
+    assert_eq!(state(&client.ended("narrow", id(&first), ms(5000))), "COMPLETED");
+    thread::sleep(ms(300));
+    assert_eq!(
+        (agent.peer.executions(), agent.peer.count("CancelTask")),
+        (1, 0),
+        "the agent never heard of the second one"
+    );
+}
+
+#[test]
+fn an_end_cannot_be_cancelled() {
+    let agent = Agent::start(Card::Plain, |text| match text {
+        "fine" => slow(text, ms(0)),
+        "fails" => vec![crate::agent::Step::End("FAILED")],
+        "refuses" => vec![crate::agent::Step::End("REJECTED")],
+        _ => slow(text, Duration::from_secs(30)),
+    });
+    let gateway = Config::new().agent("all", &agent.url(), &[]).start();
+    let client = gateway.client();
+    for (text, expected) in [("fine", "COMPLETED"), ("fails", "FAILED"), ("refuses", "REJECTED")] {
+        let task = client.submit("all", text).expect("a task");
+        let task = client.ended("all", id(&task), ms(5000));
+        assert_eq!(state(&task), expected);
+        for _ in 0..2 {
+            assert_eq!(client.cancel("all", id(&task)).expect_err("it has ended").code, -32002);
+            assert_eq!(state(&client.get("all", id(&task)).unwrap()), expected);
+        }
+    }
+    let task = client.submit("all", "long").expect("a task");
+    client.cancel("all", id(&task)).expect("an answer");
+    client.ended("all", id(&task), ms(5000));
+    for _ in 0..2 {
+        match client.cancel("all", id(&task)) {
+            Ok(task) => assert_eq!(state(&task), "CANCELED"),
+            Err(fault) => assert_eq!(fault.code, -32002),
+        }
+    }
+    assert_eq!(client.cancel("all", "no-such-task").expect_err("unknown").code, -32001);
+}
+
+#[test]
+fn a_cancelled_task_leaves_its_conversation_usable() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, length(text)));
+    let gateway = Config::new().agent("chatty", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let context = fresh("context");
+    let say = |text: &str, now: bool| {
+        let mut message = message(text);
+        message["contextId"] = json!(context);
+        client.rpc("chatty", "SendMessage", &json!({"message": message, "configuration": {"returnImmediately": now}}))
+    };
+    let task = say("slow 30000", true).expect("a task");
+    eventually(ms(3000), "the agent works", || (agent.running() == 1).then_some(()));
+    client.cancel("chatty", id(&task["task"])).expect("an answer");
+    let next = say("slow 10", false).expect("the conversation goes on");
+    assert_eq!(answer_text(&next["task"]), "done: slow 10");
+    assert_eq!(next["task"]["contextId"], json!(context), "the caller's own context");
+}
+
+#[test]
+fn a_cancel_does_not_wait_for_the_next_event() {
+    // An agent that says WORKING and then nothing; it answers a cancel, but its stream stays silent and open.
+    let agent = Peer::start(Card::Streaming, |request, wire| match request.method() {
+        "SendStreamingMessage" => {
+            wire.events();
+            wire.event(
+                &json!({"task": {"id": "silent-1", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}}),
+            );
+            wire.hold(Duration::from_secs(60));
+            After::Close
+        }
+        "CancelTask" => {
+            wire.ok(&json!({"id": "silent-1", "contextId": "c", "status": {"state": "TASK_STATE_CANCELED"}}))
+        }
+        _ => wire.error(-32001, "no such task"),
+    });
+    let gateway = Config::new().agent("silent", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let mut events = client.stream("silent", "go");
+    let task = id(&events.next().unwrap().unwrap()["task"]).to_owned();
+    let reader = thread::spawn(move || events.rest());
+    thread::sleep(ms(200));
+    let start = now();
+    client.cancel("silent", &task).expect("an answer");
+    let ended = reader.join().unwrap();
+    assert!(ended.at - start < ms(3000), "the stream was open for another {:?}", ended.at - start);
+    assert_eq!(ended.last_state(), "CANCELED", "{ended:?}");
+}
+
+#[test]
+fn a_spent_budget_cuts_the_work_and_tells_the_agent() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, Duration::from_secs(30)));
+    let gateway = Config::new().agent("slow", &agent.url(), &["budget = \"1s\"", "max_in_flight = 1"]).start();
+    let client = gateway.client();
+    let start = now();
+    let fault = client.send("slow", "long work").expect_err("there is no time for it");
+    let took = start.elapsed();
+    assert!(took >= ms(900) && took < ms(2500), "{took:?}");
+    assert_eq!(
+        (fault.reason.as_str(), fault.delivery.as_str(), fault.agent.as_str()),
+        ("deadline_exceeded", "maybe_delivered", "slow"),
+        "{fault:?}"
+    );
+    eventually(ms(5000), "the agent was told to stop", || (agent.peer.count("CancelTask") >= 1).then_some(()));
+    eventually(ms(5000), "the agent stopped", || (agent.running() == 0).then_some(()));
+    gateway.assert_drains("slow", ms(5000));
+}
+
+#[test]
+fn the_end_of_a_wait_is_not_the_end_of_the_work() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, ms(1500)));
+    let gateway = Config::new().agent("slow", &agent.url(), &["wait = \"500ms\"", "budget = \"20s\""]).start();
+    let client = gateway.client();
+    let start = now();
+    let task = client.send("slow", "long work").expect("a task that goes on");
+    assert!(start.elapsed() >= ms(400) && start.elapsed() < ms(1400), "{:?}", start.elapsed());
+    assert!(["WORKING", "SUBMITTED"].contains(&state(&task)), "{task}");
+    let ended = client.ended("slow", id(&task), ms(8000));
+    assert_eq!((state(&ended), answer_text(&ended)), ("COMPLETED", "done: long work".into()));
+    assert_eq!((agent.peer.executions(), agent.peer.count("CancelTask")), (1, 0));
+}

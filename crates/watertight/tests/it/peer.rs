@@ -1,0 +1,320 @@
+//! An agent that misbehaves as scripted: a listener on 127.0.0.1, a thread per connection, and a script that owns the wire once a request was read.
+//!
+//! What it was sent is counted and kept before the script sees it, so that "executed exactly once" is a fact and not a guess.
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::clock::{ms, now};
+use crate::http::{Body, Head, read_head};
+
+/// One request as the peer received it, whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Received {
+    pub(crate) head: Head,
+    /// The JSON-RPC request, or null where the body is none.
+    pub(crate) rpc: Value,
+    pub(crate) at: Instant,
+}
+
+impl Received {
+    pub(crate) fn method(&self) -> &str {
+        self.rpc["method"].as_str().unwrap_or("")
+    }
+
+    pub(crate) fn params(&self) -> &Value {
+        &self.rpc["params"]
+    }
+
+    /// Whether this request asks the agent to do work.
+    pub(crate) fn executes(&self) -> bool {
+        matches!(self.method(), "SendMessage" | "SendStreamingMessage")
+    }
+
+    /// The text of the message's first part.
+    pub(crate) fn text(&self) -> &str {
+        self.params()["message"]["parts"][0]["text"].as_str().unwrap_or("")
+    }
+}
+
+/// What a script says about the connection when it is done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// The answer was whole: the next request may come on this connection.
+    KeepOpen,
+    /// Close it politely, whatever was promised.
+    Close,
+    /// Reset it.
+    Reset,
+}
+
+/// What the peer's card says, which decides how it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Card {
+    /// There is none: 404.
+    Missing,
+    Plain,
+    Streaming,
+}
+
+#[derive(Default)]
+struct Log {
+    received: Mutex<Vec<Received>>,
+    working: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A running peer. Dropping it closes its port and every connection.
+pub(crate) struct Peer {
+    addr: SocketAddr,
+    log: Arc<Log>,
+    stop: Arc<AtomicBool>,
+    open: Open,
+    accepting: Option<JoinHandle<()>>,
+}
+
+/// The connections that are being served, so that dropping the peer ends them.
+type Open = Arc<Mutex<BTreeMap<usize, TcpStream>>>;
+
+impl Peer {
+    /// Starts a peer whose every POST is answered by the script.
+    pub(crate) fn start<S>(card: Card, script: S) -> Self
+    where
+        S: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut peer = Self { addr, log: Arc::default(), stop: Arc::default(), open: Arc::default(), accepting: None };
+        let (log, stop, open, script) = (peer.log.clone(), peer.stop.clone(), peer.open.clone(), Arc::new(script));
+        peer.accepting = Some(thread::spawn(move || {
+            for (n, socket) in listener.incoming().enumerate() {
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(socket) = socket else { continue };
+                socket.set_nodelay(true).ok();
+                let Ok(copy) = socket.try_clone() else { continue };
+                open.lock().unwrap().insert(n, copy);
+                let (log, open, script) = (log.clone(), open.clone(), script.clone());
+                thread::spawn(move || {
+                    let reset = serve(socket, addr, card, &log, &*script);
+                    // A reset is sent when the last copy of a socket that must not linger is closed: this one.
+                    let last = open.lock().unwrap().remove(&n);
+                    if let (true, Some(last)) = (reset, last) {
+                        socket2::SockRef::from(&last).set_linger(Some(Duration::ZERO)).ok();
+                    }
+                });
+            }
+        }));
+        peer
+    }
+
+    /// A peer that accepts, reads everything, and never says a word.
+    pub(crate) fn hole() -> Self {
+        Self::start(Card::Missing, |_, wire| {
+            wire.hold(Duration::from_secs(600));
+            After::Close
+        })
+    }
+
+    /// The address where nothing listens: of a listener that was closed again.
+    pub(crate) fn closed_port() -> String {
+        let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        format!("http://{addr}/")
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.addr)
+    }
+
+    /// Everything that was received by POST, in the order of arrival.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.log.received.lock().unwrap().clone()
+    }
+
+    pub(crate) fn count(&self, method: &str) -> usize {
+        self.received().iter().filter(|r| r.method() == method).count()
+    }
+
+    /// How often the agent was asked to do work.
+    pub(crate) fn executions(&self) -> usize {
+        self.received().iter().filter(|r| r.executes()).count()
+    }
+
+    /// The most requests for work that were being answered at the same time.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.log.most.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        TcpStream::connect_timeout(&self.addr, ms(200)).ok();
+        if let Some(accepting) = self.accepting.take() {
+            accepting.join().ok();
+        }
+        for socket in self.open.lock().unwrap().values() {
+            socket.shutdown(Shutdown::Both).ok();
+        }
+    }
+}
+
+/// Serves one connection; true where it is to be reset.
+fn serve<S>(socket: TcpStream, addr: SocketAddr, card: Card, log: &Log, script: &S) -> bool
+where
+    S: Fn(&Received, &mut Wire) -> After + Send + Sync,
+{
+    let mut from = BufReader::new(socket);
+    while let Ok(Some(head)) = read_head(&mut from) {
+        let mut body = Body::new(from, &head);
+        let Ok(bytes) = body.all() else { return false };
+        from = body.into_inner();
+        let Ok(socket) = from.get_ref().try_clone() else { return false };
+        let rpc = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        let received = Received { head, rpc, at: now() };
+        let mut wire = Wire { id: received.rpc["id"].clone(), socket, kept: None };
+        let after = if received.head.line.starts_with("POST ") {
+            log.received.lock().unwrap().push(received.clone());
+            if received.executes() {
+                let working = log.working.fetch_add(1, Ordering::SeqCst) + 1;
+                log.most.fetch_max(working, Ordering::SeqCst);
+            }
+            let after = script(&received, &mut wire);
+            if received.executes() {
+                log.working.fetch_sub(1, Ordering::SeqCst);
+            }
+            after
+        } else {
+            answer_get(&received, addr, card, &mut wire)
+        };
+        match after {
+            After::KeepOpen => {}
+            After::Close => {
+                wire.socket.shutdown(Shutdown::Both).ok();
+                return false;
+            }
+            After::Reset => return true,
+        }
+    }
+    false
+}
+
+fn answer_get(request: &Received, addr: SocketAddr, card: Card, wire: &mut Wire) -> After {
+    let wanted = request.head.line.contains("/.well-known/agent-card.json");
+    if card == Card::Missing || !wanted {
+        return wire.answer(404, "text/plain", b"nothing here");
+    }
+    let card = json!({
+        "name": "scripted", "description": "An agent that does what a test says.", "version": "1.0.0",
+        "supportedInterfaces": [{"url": format!("http://{addr}/"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+        "capabilities": {"streaming": card == Card::Streaming, "pushNotifications": false},
+        "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
+        "skills": [{"id": "script", "name": "script", "description": "Plays its script.", "tags": ["test"]}],
+    });
+    wire.answer(200, "application/json", card.to_string().as_bytes())
+}
+
+/// The connection a request came on, for the script to use or abuse. Writing to a caller that left is no error here.
+pub(crate) struct Wire {
+    id: Value,
+    socket: TcpStream,
+    kept: Option<Vec<u8>>,
+}
+
+impl Wire {
+    /// Keeps what is written from now on, or writes what was kept, in one go.
+    pub(crate) fn gather(&mut self, keep: bool) {
+        if let Some(kept) = self.kept.take() {
+            self.raw(&kept);
+        }
+        self.kept = keep.then(Vec::new);
+    }
+
+    /// Exactly these bytes. False where the caller is gone.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> bool {
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(bytes);
+            return true;
+        }
+        self.socket.write_all(bytes).and_then(|()| self.socket.flush()).is_ok()
+    }
+
+    /// A whole HTTP answer.
+    pub(crate) fn answer(&mut self, status: u16, content_type: &str, body: &[u8]) -> After {
+        self.answer_with(status, &[("content-type", content_type)], body)
+    }
+
+    pub(crate) fn answer_with(&mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) -> After {
+        let mut bytes = format!("HTTP/1.1 {status} X\r\n");
+        for (name, value) in headers {
+            bytes.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if status != 204 {
+            bytes.push_str(&format!("content-length: {}\r\n", body.len()));
+        }
+        bytes.push_str("\r\n");
+        let mut bytes = bytes.into_bytes();
+        bytes.extend_from_slice(body);
+        if self.raw(&bytes) { After::KeepOpen } else { After::Close }
+    }
+
+    /// A JSON-RPC result.
+    pub(crate) fn ok(&mut self, result: &Value) -> After {
+        let body = json!({"jsonrpc": "2.0", "id": self.id, "result": result});
+        self.answer(200, "application/json", body.to_string().as_bytes())
+    }
+
+    /// A JSON-RPC error.
+    pub(crate) fn error(&mut self, code: i64, message: &str) -> After {
+        let body = json!({"jsonrpc": "2.0", "id": self.id, "error": {"code": code, "message": message}});
+        self.answer(200, "application/json", body.to_string().as_bytes())
+    }
+
+    /// Begins an event stream that lasts until the connection ends.
+    pub(crate) fn events(&mut self) -> bool {
+        self.raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\nconnection: close\r\n\r\n")
+    }
+
+    /// One event: `task`, `message`, `statusUpdate` or `artifactUpdate`.
+    pub(crate) fn event(&mut self, result: &Value) -> bool {
+        let body = json!({"jsonrpc": "2.0", "id": self.id, "result": result});
+        self.raw(format!("data: {body}\n\n").as_bytes())
+    }
+
+    /// After the answer, closes the connection if nothing comes for this long.
+    pub(crate) fn close_when_idle(&mut self, time: Duration) {
+        self.socket.set_read_timeout(Some(time)).ok();
+    }
+
+    /// Waits until the time is over or the caller has closed the connection, whichever comes first. False in the second case.
+    pub(crate) fn hold(&mut self, time: Duration) -> bool {
+        let start = now();
+        self.socket.set_read_timeout(Some(ms(20))).ok();
+        let mut byte = [0];
+        let stayed = loop {
+            match self.socket.peek(&mut byte) {
+                Ok(0) => break false,
+                Err(e) if !matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                    break false;
+                }
+                _ if start.elapsed() >= time => break true,
+                Ok(_) => thread::sleep(ms(20)),
+                Err(_) => {}
+            }
+        };
+        self.socket.set_read_timeout(None).ok();
+        stayed
+    }
+}
