@@ -481,4 +481,4 @@ pub(crate) fn fields<'a, const N: usize>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
