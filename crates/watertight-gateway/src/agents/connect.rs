@@ -252,11 +252,7 @@ impl AsyncRead for Wire {
 }
 
 impl Wire {
-    fn poll_put(
-        &self,
-        cx: &mut Context<'_>,
-        put: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_put(&self, cx: &mut Context<'_>, put: impl Fn(&TcpStream) -> io::Result<usize>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.0.tcp.poll_write_ready(cx))?;
             match put(&self.0.tcp) {

@@ -8,16 +8,45 @@
 //! connection), and whether to try again. Nothing here sends a message twice, unless it is certain that no byte of the
 //! first one left. Leaves out records, numbers and streams toward callers: that is the [`Relay`]'s.
 
+mod ask;
+mod cancel;
+mod cards;
+mod connect;
+mod events;
+mod fault;
+mod pool;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use watertight_a2a::error::{A2a, METHOD_NOT_FOUND};
 use watertight_a2a::event::Event;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::RemoteId;
 use watertight_engine::input::Fault;
 use watertight_engine::output::Dispatch;
+use watertight_engine::record::Delivery;
+use watertight_policy::reason::Reason;
+
+use crate::clock::Clock;
+use fault::Failure;
+use turn::Turn;
+
+pub use cancel::state_of;
+pub use cards::Card;
+
+/// Cancels under way at one agent; more wait for their turn, within their time.
+const MAX_CANCELS: usize = 32;
 
 /// Who gets what an agent says while it works on a turn. Called in order, from one task, and never waited for.
 ///
@@ -117,7 +146,7 @@ pub struct AgentError {
 }
 
 /// How to talk to one agent.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AgentConfig {
     /// Its name in errors, logs and metrics.
     pub name: Arc<str>,
@@ -161,6 +190,14 @@ pub enum Mode {
     Blocking,
 }
 
+/// Without the headers, which may be secret.
+impl fmt::Debug for AgentConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("AgentConfig");
+        out.field("name", &self.name).field("url", &self.url).field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
 impl AgentConfig {
     /// The defaults.
     pub fn new(name: &str, url: Uri) -> AgentConfig {
@@ -178,6 +215,109 @@ impl AgentConfig {
             pool_idle: Duration::from_secs(4),
             max_task_bytes: 64 << 20,
             max_event_bytes: 16 << 20,
+        }
+    }
+}
+
+/// One configured agent.
+#[derive(Debug)]
+pub struct Agent {
+    asker: ask::Asker,
+    cards: cards::Cards,
+    cancels: Semaphore,
+    /// The agent said that it does not stream, whatever its card says.
+    streamless: AtomicBool,
+    keeper: OnceLock<AbortHandle>,
+}
+
+impl Agent {
+    /// An agent, whose card is fetched from now on. Must be called inside a tokio runtime. An error says what is wrong
+    /// with the configuration.
+    pub fn new(config: Arc<AgentConfig>, clock: Clock) -> Result<Arc<Agent>, String> {
+        let agent = Arc::new(Agent {
+            cards: cards::Cards::new(&config),
+            asker: ask::Asker::new(config, clock)?,
+            cancels: Semaphore::new(MAX_CANCELS),
+            streamless: AtomicBool::new(false),
+            keeper: OnceLock::new(),
+        });
+        let keeper = tokio::spawn(cards::keep(Arc::downgrade(&agent)));
+        let _ = agent.keeper.set(keeper.abort_handle());
+        Ok(agent)
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &AgentConfig {
+        &self.asker.config
+    }
+
+    /// Its card, as last seen.
+    pub fn card(&self) -> Option<Arc<Card>> {
+        self.cards.card()
+    }
+
+    /// Delivers a message, and hands what comes back to the relay until the turn is over. Dropping the future closes the
+    /// connection; that is how an attempt is stopped.
+    pub async fn send(&self, job: &Job, relay: &mut dyn Relay) -> End {
+        let begun = Instant::now();
+        let endpoint = self.cards.settled_endpoint(self.asker.config.card_wait).await;
+        let mut turn = Turn::new(self, job, relay, endpoint);
+        let ended = turn.send().await;
+        if let Err(failure) = &ended {
+            self.doubt(failure);
+        }
+        self.end(begun, ended)
+    }
+
+    /// Does not deliver: the agent has the message, or may have it. Finds out how the task stands, and hands that over until
+    /// the turn is over.
+    pub async fn watch(&self, job: &Job, relay: &mut dyn Relay) -> End {
+        let begun = Instant::now();
+        let what = "nobody can say what came of the message";
+        let unknown = Failure::new(Reason::OutcomeUnknown, Delivery::MaybeDelivered, what);
+        let endpoint = self.cards.settled_endpoint(self.asker.config.card_wait).await;
+        let mut turn = Turn::new(self, job, relay, endpoint);
+        // An id can only have come from the agent; whether it has had a later message than the first is not known.
+        let first = job.dispatch.turn <= 1 && turn.remote.is_some();
+        turn.delivery = if first { Delivery::Delivered } else { Delivery::MaybeDelivered };
+        turn.answered = true;
+        let ended = match turn.remote {
+            Some(_) => turn.resolve(unknown).await,
+            None => Err(unknown),
+        };
+        self.end(begun, ended)
+    }
+
+    fn end(&self, begun: Instant, ended: Result<(), Failure>) -> End {
+        let Err(failure) = ended else { return End { ended: Ok(()), detail: None } };
+        let (fault, mut detail) = failure.into_fault();
+        detail.waited = begun.elapsed();
+        End { ended: Err(fault), detail: Some(detail) }
+    }
+
+    /// What the agent does may not be what its card says any more.
+    fn doubt(&self, failure: &Failure) {
+        let refused = [Reason::AgentUnauthorized, Reason::AgentRejectedRequest].contains(&failure.reason);
+        let version = failure.kind == Some(A2a::VersionNotSupported) || failure.code() == Some(METHOD_NOT_FOUND.into());
+        if refused || version {
+            self.cards.doubt();
+        }
+    }
+
+    fn is_streamless(&self) -> bool {
+        self.streamless.load(Ordering::Relaxed)
+    }
+
+    fn set_streamless(&self) {
+        self.streamless.store(true, Ordering::Relaxed);
+        self.cards.doubt();
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.abort();
         }
     }
 }

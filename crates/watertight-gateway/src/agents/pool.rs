@@ -117,7 +117,8 @@ impl Pool {
 
     async fn open(&self) -> Result<Link, connect::Error> {
         let (io, socket) = connect::connect(&self.origin, self.connect_timeout).await?;
-        let (sender, driver) = Builder::new().handshake(io).await.map_err(|error| connect::Error::Local(std::io::Error::other(error)))?;
+        let (sender, driver) =
+            Builder::new().handshake(io).await.map_err(|error| connect::Error::Local(std::io::Error::other(error)))?;
         let driver = tokio::spawn(async move {
             // How it ended is told to whoever waits for an answer on it.
             let _ = driver.await;

@@ -1,0 +1,323 @@
+//! One request to an agent, and the body of its answer.
+//!
+//! Three classes, each with connections of its own: sends, streams, and the small questions beside them. There is no
+//! limit on the time until an answer begins: whoever waits drops the future, and the connection is closed with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderName, HeaderValue, Method as Verb, Request, Uri, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as _, Incoming};
+use tokio::time::timeout;
+use watertight_a2a::json::{Json, Limits};
+use watertight_a2a::jsonrpc::{self, Method};
+use watertight_a2a::reply;
+use watertight_a2a::sse;
+use watertight_engine::record::Delivery;
+use watertight_policy::reason::Reason;
+
+use super::AgentConfig;
+use super::connect::Origin;
+use super::fault::{BodyStop, Failure, Head};
+use super::pool::{Exchange, Pool};
+use crate::clock::Clock;
+
+const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
+const A2A_EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("watertight/", env!("CARGO_PKG_VERSION")));
+/// The most that is read of a body that only explains an error.
+const MAX_ERROR_BYTES: usize = 1 << 20;
+/// And the longest that it is waited for.
+const EXPLAIN_LIMIT: Duration = Duration::from_secs(1);
+
+/// Whose connections a request uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Class {
+    Send,
+    Stream,
+    Side,
+}
+
+/// Headers that go along with everything about one job.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Along {
+    pub(super) traceparent: Option<HeaderValue>,
+    pub(super) tracestate: Option<HeaderValue>,
+    pub(super) extensions: Option<HeaderValue>,
+}
+
+/// Asks one agent.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) config: Arc<AgentConfig>,
+    pub(super) clock: Clock,
+    host: HeaderValue,
+    next_id: AtomicU64,
+    sends: Pool,
+    streams: Pool,
+    side: Pool,
+}
+
+impl Asker {
+    pub(super) fn new(config: Arc<AgentConfig>, clock: Clock) -> Result<Asker, String> {
+        let unusable = || format!("{} is no http or https URL with a host", config.url);
+        let origin = Origin::of(&config.url).ok_or_else(unusable)?;
+        let host = origin.host_header().ok_or_else(unusable)?;
+        if origin.is_https() {
+            super::connect::prepare_tls();
+        }
+        let pool = || Pool::new(origin.clone(), config.connect_timeout, config.pool_idle);
+        let (sends, streams, side) = (pool(), pool(), pool());
+        Ok(Asker { clock, host, next_id: AtomicU64::new(1), sends, streams, side, config })
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        self.side.origin()
+    }
+
+    /// The limits of one reply.
+    pub(super) fn limits(&self) -> Limits {
+        Limits { max_bytes: self.config.max_task_bytes, ..Limits::default() }
+    }
+
+    /// Calls a method at `path`, and waits until an answer begins.
+    pub(super) async fn call(
+        &self,
+        class: Class,
+        path: &str,
+        method: Method,
+        params: &[u8],
+        along: &Along,
+    ) -> Result<Answer, Failure> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed).to_string();
+        let body = Bytes::from(jsonrpc::write_request(&id, method, params));
+        let accept = match class {
+            Class::Stream => "text/event-stream, application/json",
+            Class::Send | Class::Side => "application/json",
+        };
+        let mut request = self.request(Verb::POST, path, accept, body)?;
+        let headers = request.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(A2A_VERSION, HeaderValue::from_static("1.0"));
+        let pairs =
+            [(TRACEPARENT, &along.traceparent), (TRACESTATE, &along.tracestate), (A2A_EXTENSIONS, &along.extensions)];
+        for (name, value) in pairs {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
+        let pool = match class {
+            Class::Send => &self.sends,
+            Class::Stream => &self.streams,
+            Class::Side => &self.side,
+        };
+        self.exchange(pool, &request, id).await
+    }
+
+    /// Calls a method whose answer is one small reply, in the side class.
+    pub(super) async fn ask(&self, path: &str, method: Method, params: &[u8], along: &Along) -> Result<Json, Failure> {
+        let answer = self.call(Class::Side, path, method, params, along).await?;
+        let (limits, now) = (self.limits(), self.clock.now());
+        answer.into_result(&limits).await.map_err(|end| match end {
+            Unread::Body(stop, head) => Failure::of_body(&stop, &head),
+            Unread::Reply(fault, head) => Failure::of_reply(fault, &head, now),
+            Unread::Encoded(head) => encoded(&head),
+        })
+    }
+
+    /// GETs a card. At another place than the agent's own, nothing is told that is meant for the agent.
+    pub(super) async fn get(&self, url: &Uri, more: &[(HeaderName, HeaderValue)]) -> Result<Answer, Failure> {
+        let unusable = || Failure::new(Reason::Internal, Delivery::NotSent, "the card's URL is no http or https URL");
+        let origin = Origin::of(url).ok_or_else(unusable)?;
+        let path = url.path_and_query().map_or("/", |path| path.as_str());
+        let mut request = self.request(Verb::GET, path, "application/json", Bytes::new())?;
+        for (name, value) in more {
+            request.headers_mut().insert(name, value.clone());
+        }
+        if origin == *self.origin() {
+            return self.exchange(&self.side, &request, String::new()).await;
+        }
+        for (name, _) in &self.config.headers {
+            request.headers_mut().remove(name);
+        }
+        request.headers_mut().insert(header::HOST, origin.host_header().ok_or_else(unusable)?);
+        let pool = Pool::new(origin, self.config.connect_timeout, Duration::ZERO);
+        self.exchange(&pool, &request, String::new()).await
+    }
+
+    fn request(
+        &self,
+        verb: Verb,
+        path: &str,
+        accept: &'static str,
+        body: Bytes,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        let built = Request::builder().method(verb).uri(path).header(header::HOST, &self.host).body(Full::new(body));
+        let mut request = built.map_err(|error| {
+            Failure::new(Reason::Internal, Delivery::NotSent, format!("the request could not be written: {error}"))
+        })?;
+        let headers = request.headers_mut();
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        headers.insert(header::USER_AGENT, AGENT);
+        for (name, value) in &self.config.headers {
+            let mut value = value.clone();
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(request)
+    }
+
+    async fn exchange(&self, pool: &Pool, request: &Request<Full<Bytes>>, id: String) -> Result<Answer, Failure> {
+        let (response, exchange) = pool.send(request).await.map_err(Failure::of_send)?;
+        let (parts, incoming) = response.into_parts();
+        let head = Head::new(parts.status, parts.headers);
+        Ok(Answer { id, head, body: Body { incoming, exchange: Some(exchange), idle: self.config.idle_timeout } })
+    }
+}
+
+pub(super) fn encoded(head: &Head) -> Failure {
+    let what = format!("the reply is compressed ({}), which was not asked for", head.encoding().unwrap_or("?"));
+    let what = watertight_a2a::text::clean(&what, 200);
+    let mut failure = Failure::new(Reason::AgentMalformed, Delivery::MaybeDelivered, what);
+    failure.detail.status = Some(head.status);
+    failure
+}
+
+/// An answer whose head has come.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// What the request was called.
+    pub(super) id: String,
+    pub(super) head: Head,
+    pub(super) body: Body,
+}
+
+/// Why an answer gave no result.
+pub(super) enum Unread {
+    Body(BodyStop, Head),
+    Reply(reply::ReplyFault, Head),
+    Encoded(Head),
+}
+
+impl Answer {
+    /// Reads the whole body as one reply; a stream of events counts by its last one.
+    pub(super) async fn into_result(mut self, limits: &Limits) -> Result<Json, Unread> {
+        let whole = if self.head.status >= 300 {
+            self.explanation().await
+        } else if self.head.encoding().is_some() {
+            return Err(Unread::Encoded(self.head));
+        } else {
+            match self.body.whole(limits.max_bytes).await {
+                Ok(whole) => whole,
+                Err(stop) => return Err(Unread::Body(stop, self.head)),
+            }
+        };
+        let events = self.head.content_type().is_some_and(is_event_stream) && starts_like_events(&whole) == Some(true);
+        let text = if events { last_event(&whole, limits).unwrap_or(whole) } else { whole };
+        match reply::read_reply(text, self.head.for_reply(), &self.id, limits) {
+            Ok(raw) => Ok(raw.result),
+            Err(fault) => Err(Unread::Reply(fault, self.head)),
+        }
+    }
+}
+
+impl Answer {
+    /// The body of an answer with an error status. The status says enough, so a body that is compressed, cut, slow or
+    /// far too long is as good as none.
+    pub(super) async fn explanation(&mut self) -> Bytes {
+        if self.head.encoding().is_some() {
+            return Bytes::new();
+        }
+        let read = timeout(EXPLAIN_LIMIT, self.body.whole(MAX_ERROR_BYTES)).await;
+        read.ok().and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+fn last_event(whole: &[u8], limits: &Limits) -> Option<Bytes> {
+    let mut reader = sse::Reader::new(sse::Limits { max_line: limits.max_bytes, max_event: limits.max_bytes });
+    let mut items = Vec::new();
+    let _ = reader.feed(whole, &mut items);
+    let left = match reader.finish() {
+        sse::End::Unterminated(event) => Some(event.data),
+        sse::End::Clean | sse::End::Cut => None,
+    };
+    left.or_else(|| {
+        items.into_iter().rev().find_map(|item| match item {
+            sse::Item::Event(event) => Some(event.data),
+            sse::Item::Comment(_) | sse::Item::Retry(_) => None,
+        })
+    })
+}
+
+pub(super) fn is_event_stream(content_type: &str) -> bool {
+    content_type.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
+}
+
+/// Whether a body begins as a stream of events does; `None` if too little has come to tell.
+pub(super) fn starts_like_events(start: &[u8]) -> Option<bool> {
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
+    let begins = |field: &&[u8]| field.starts_with(&start[..start.len().min(field.len())]);
+    let fields: [&[u8]; 5] = [b":", b"data", b"event", b"id", b"retry"];
+    match fields.iter().find(|field| begins(field)) {
+        _ if start.is_empty() => None,
+        Some(field) if start.len() < field.len() => None,
+        found => Some(found.is_some()),
+    }
+}
+
+/// The body of an answer. Dropped before its end, it closes the connection.
+#[derive(Debug)]
+pub(super) struct Body {
+    incoming: Incoming,
+    exchange: Option<Exchange>,
+    idle: Duration,
+}
+
+impl Body {
+    /// The next bytes; `None` at the end.
+    pub(super) async fn chunk(&mut self, idle: Option<Duration>) -> Result<Option<Bytes>, BodyStop> {
+        let idle = idle.unwrap_or(self.idle);
+        loop {
+            match timeout(idle, self.incoming.frame()).await {
+                Err(_) => return Err(BodyStop::Idle(idle)),
+                Ok(None) => {
+                    if let Some(exchange) = self.exchange.take() {
+                        exchange.done();
+                    }
+                    return Ok(None);
+                }
+                Ok(Some(Err(error))) => return Err(BodyStop::of(&error)),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// All of it, refused as soon as it is known to be more than `limit`.
+    pub(super) async fn whole(&mut self, limit: usize) -> Result<Bytes, BodyStop> {
+        if self.incoming.size_hint().lower() > limit as u64 {
+            return Err(BodyStop::TooLarge(limit));
+        }
+        let Some(first) = self.chunk(None).await? else { return Ok(Bytes::new()) };
+        let mut all: Option<BytesMut> = None;
+        while let Some(more) = self.chunk(None).await? {
+            let all = all.get_or_insert_with(|| BytesMut::from(&first[..]));
+            if all.len() + more.len() > limit {
+                return Err(BodyStop::TooLarge(limit));
+            }
+            all.extend_from_slice(&more);
+        }
+        let whole = all.map_or(first, BytesMut::freeze);
+        if whole.len() > limit { Err(BodyStop::TooLarge(limit)) } else { Ok(whole) }
+    }
+}

@@ -1,0 +1,264 @@
+//! The agent's card: fetched in the background by one task, kept while the agent does not answer, and what follows from
+//! it: where to send, how, and under which tenant.
+//!
+//! Nobody waits for a card but the first send, and that one not long. A card is a wish, not an order: an interface at
+//! another scheme, host or port than the configured one is not used, since the credentials are for that one alone.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use http::{HeaderValue, Uri, header};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use watertight_a2a::card::{self, CardView, MAX_CARD_BYTES};
+use watertight_a2a::json::Json;
+use watertight_engine::record::Delivery;
+use watertight_policy::reason::Reason;
+
+use super::ask::{self, Answer, Asker};
+use super::connect::Origin;
+use super::fault::Failure;
+use super::{Agent, AgentConfig};
+
+/// The longest that a fetch may take.
+const FETCH_LIMIT: Duration = Duration::from_secs(10);
+/// How long a card counts as fresh: as it says, within these, and if it says nothing.
+const MIN_AGE: Duration = Duration::from_secs(30);
+const MAX_AGE: Duration = Duration::from_secs(3_600);
+const USUAL_AGE: Duration = Duration::from_secs(300);
+/// When to look again where there was no card.
+const ABSENT_AGE: Duration = Duration::from_secs(60);
+/// The longest pause between two failed fetches; the first is a second, and it doubles.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// A card, as it was last seen.
+#[derive(Clone, Debug)]
+pub struct Card {
+    /// As the agent published it.
+    pub raw: Json,
+    /// What it says.
+    pub view: CardView,
+    /// The last fetch failed: it may say something else by now.
+    pub stale: bool,
+    /// Its JSON-RPC interface is at another scheme, host or port than the configured one, which is used instead.
+    pub elsewhere: bool,
+}
+
+/// Where and how the agent is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Endpoint {
+    pub(super) path: String,
+    pub(super) tenant: Option<String>,
+    /// Whether it streams; `None` without a card.
+    pub(super) streaming: Option<bool>,
+}
+
+#[derive(Debug)]
+pub(super) struct Cards {
+    state: Mutex<State>,
+    /// A first fetch has ended, one way or the other.
+    looked: watch::Sender<bool>,
+    doubt: Arc<Notify>,
+    born: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    card: Option<Arc<Card>>,
+    etag: Option<HeaderValue>,
+    endpoint: Arc<Endpoint>,
+    /// Where the card was found the last time.
+    place: Option<Uri>,
+    failures: u32,
+}
+
+impl Cards {
+    pub(super) fn new(config: &AgentConfig) -> Cards {
+        let endpoint = Arc::new(Endpoint { path: path_of(&config.url), tenant: None, streaming: None });
+        let state = State { card: None, etag: None, endpoint, place: None, failures: 0 };
+        Cards {
+            state: Mutex::new(state),
+            looked: watch::Sender::new(false),
+            doubt: Arc::default(),
+            born: Instant::now(),
+        }
+    }
+
+    pub(super) fn card(&self) -> Option<Arc<Card>> {
+        self.lock().card.clone()
+    }
+
+    pub(super) fn endpoint(&self) -> Arc<Endpoint> {
+        self.lock().endpoint.clone()
+    }
+
+    /// The endpoint, after a short wait for the first card.
+    pub(super) async fn settled_endpoint(&self, wait: Duration) -> Arc<Endpoint> {
+        let mut looked = self.looked.subscribe();
+        let _ = timeout_at(self.born + wait, looked.wait_for(|looked| *looked)).await;
+        self.endpoint()
+    }
+
+    /// The agent behaves differently from what its card says: look again soon.
+    pub(super) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fetches once, and says when to do it again.
+    async fn refresh(&self, asker: &Asker) -> Duration {
+        let fetched = timeout(FETCH_LIMIT, self.fetch(asker)).await.unwrap_or_else(|_| {
+            let what = format!("no card within {} s", FETCH_LIMIT.as_secs());
+            Err(Failure::new(Reason::AgentNoAnswer, Delivery::NotSent, what))
+        });
+        let mut state = self.lock();
+        let pause = match fetched {
+            Ok(Fetched::Same(age)) => {
+                state.failures = 0;
+                state.mark(false);
+                age
+            }
+            Ok(Fetched::New { card, endpoint, etag, place, age }) => {
+                let changed = state.card.as_ref().is_none_or(|old| old.raw != card.raw);
+                if changed {
+                    let (name, streaming) = (&card.view.name, card.view.streaming);
+                    tracing::info!(agent = %asker.config.name, card = %name, streaming, "the agent's card is new");
+                }
+                if changed && card.elsewhere {
+                    tracing::warn!(agent = %asker.config.name, "the card names another host; the configured URL is used");
+                }
+                *state = State { card: Some(card), etag, endpoint, place: Some(place), failures: 0 };
+                age
+            }
+            Ok(Fetched::Absent) => {
+                state.failures = 0;
+                state.mark(true);
+                ABSENT_AGE
+            }
+            Err(failure) => {
+                let pause = Duration::from_secs(1 << state.failures.min(6)).min(MAX_PAUSE);
+                state.failures = state.failures.saturating_add(1);
+                state.mark(true);
+                let what = &failure.detail.what;
+                tracing::debug!(agent = %asker.config.name, reason = %failure.reason, %what, "no card");
+                pause
+            }
+        };
+        drop(state);
+        self.looked.send_replace(true);
+        pause
+    }
+
+    async fn fetch(&self, asker: &Asker) -> Result<Fetched, Failure> {
+        let (etag, known) = {
+            let state = self.lock();
+            (state.etag.clone(), state.place.clone())
+        };
+        let places = match (&known, &asker.config.card) {
+            (Some(place), _) => vec![place.clone()],
+            (None, Some(place)) => vec![place.clone()],
+            (None, None) => well_known(&asker.config.url),
+        };
+        for place in places {
+            let conditional = etag.clone().filter(|_| known.is_some()).map(|etag| (header::IF_NONE_MATCH, etag));
+            let mut answer = asker.get(&place, conditional.as_slice()).await?;
+            let age = max_age(&answer);
+            match answer.head.status {
+                304 if known.is_some() => return Ok(Fetched::Same(age)),
+                404 | 405 | 410 => continue,
+                200..=299 if answer.head.encoding().is_some() => return Err(ask::encoded(&answer.head)),
+                200..=299 => {}
+                status => {
+                    let what = format!("the card was refused (HTTP {status})");
+                    return Err(Failure::new(Reason::AgentHttpError, Delivery::NotSent, what));
+                }
+            }
+            let body = answer.body.whole(MAX_CARD_BYTES).await.map_err(|stop| Failure::of_body(&stop, &answer.head))?;
+            let malformed =
+                |error: card::CardError| Failure::new(Reason::AgentMalformed, Delivery::Delivered, error.to_string());
+            let view = CardView::read(&body, &card::CARD_LIMITS).map_err(malformed)?;
+            let raw = card::keep(body).map_err(malformed)?;
+            let (endpoint, elsewhere) = endpoint_of(&view, &asker.config, asker.origin());
+            let card = Arc::new(Card { raw, view, stale: false, elsewhere });
+            let etag = answer.head.headers.get(header::ETAG).cloned();
+            return Ok(Fetched::New { card, endpoint: Arc::new(endpoint), etag, place, age });
+        }
+        Ok(Fetched::Absent)
+    }
+}
+
+impl State {
+    fn mark(&mut self, stale: bool) {
+        if let Some(card) = &mut self.card
+            && card.stale != stale
+        {
+            Arc::make_mut(card).stale = stale;
+        }
+    }
+}
+
+enum Fetched {
+    Same(Duration),
+    New { card: Arc<Card>, endpoint: Arc<Endpoint>, etag: Option<HeaderValue>, place: Uri, age: Duration },
+    Absent,
+}
+
+/// Keeps the card fresh until the agent is let go of.
+pub(super) async fn keep(agent: Weak<Agent>) {
+    loop {
+        let Some(strong) = agent.upgrade() else { return };
+        let before = strong.cards.card();
+        let pause = strong.cards.refresh(&strong.asker).await;
+        let after = strong.cards.card();
+        if before.as_ref().map(|card| &card.raw) != after.as_ref().map(|card| &card.raw) {
+            strong.streamless.store(false, Ordering::Relaxed);
+        }
+        let doubt = strong.cards.doubt.clone();
+        drop(strong);
+        // However great the doubt, once a second is enough.
+        let least = Duration::from_secs(1).min(pause);
+        tokio::time::sleep(least).await;
+        let _ = timeout(pause - least, doubt.notified()).await;
+    }
+}
+
+fn endpoint_of(view: &CardView, config: &AgentConfig, origin: &Origin) -> (Endpoint, bool) {
+    let chosen = view.json_rpc_v1();
+    let uri = chosen.and_then(|interface| interface.url.parse::<Uri>().ok());
+    let near = uri.as_ref().filter(|uri| Origin::of(uri).as_ref() == Some(origin));
+    let endpoint = Endpoint {
+        path: path_of(near.unwrap_or(&config.url)),
+        tenant: chosen.and_then(|interface| interface.tenant.clone()),
+        streaming: Some(view.streaming),
+    };
+    (endpoint, chosen.is_some() && near.is_none())
+}
+
+fn path_of(url: &Uri) -> String {
+    url.path_and_query().map_or_else(|| "/".to_owned(), |path| path.as_str().to_owned())
+}
+
+/// Below the URL, and at the root of its host.
+fn well_known(url: &Uri) -> Vec<Uri> {
+    const SUFFIX: &str = "/.well-known/agent-card.json";
+    let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else { return Vec::new() };
+    let below = url.path().trim_end_matches('/');
+    let mut places = vec![format!("{scheme}://{authority}{below}{SUFFIX}")];
+    if !below.is_empty() {
+        places.push(format!("{scheme}://{authority}{SUFFIX}"));
+    }
+    places.iter().filter_map(|place| place.parse().ok()).collect()
+}
+
+fn max_age(answer: &Answer) -> Duration {
+    let cache = answer.head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
+    let Some(cache) = cache else { return USUAL_AGE };
+    let cache = cache.to_ascii_lowercase();
+    let mut words = cache.split(',').map(str::trim);
+    let age = words.find_map(|word| word.strip_prefix("max-age=")?.trim_matches('"').parse().ok());
+    age.map_or(USUAL_AGE, Duration::from_secs).clamp(MIN_AGE, MAX_AGE)
+}
