@@ -4,9 +4,6 @@ use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, TaskState};
 
 use crate::words::Dialect;
 
-/// Terminal states are those from here on.
-pub(crate) const FIRST_TERMINAL: i64 = 4;
-
 pub(crate) fn state(state: TaskState) -> i64 {
     match state {
         TaskState::Submitted => 0,
@@ -96,7 +93,7 @@ mod tests {
     #[test]
     fn every_code_leads_back() {
         assert!(TaskState::ALL.into_iter().all(|it| to_state(state(it)) == Some(it)));
-        assert!(TaskState::ALL.into_iter().all(|it| it.is_terminal() == (state(it) >= FIRST_TERMINAL)));
+        assert!(TaskState::ALL.into_iter().all(|it| it.is_terminal() == (state(it) >= 4)));
         assert!((0..3).all(|code| to_delivery(code).map(delivery) == Some(code)));
         assert!((0..4).all(|code| to_phase(code).map(phase) == Some(code)));
         assert!((0..5).all(|code| to_cancel(code).map(cancel) == Some(code)));

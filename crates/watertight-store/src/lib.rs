@@ -30,6 +30,7 @@ mod codes;
 mod error;
 mod memory;
 mod queue;
+mod sqlite;
 mod words;
 mod writer;
 
@@ -43,6 +44,7 @@ use watertight_policy::time::{Span, Time};
 
 pub use error::{CommitError, OpenError, ReadError};
 pub use memory::MemoryStore;
+pub use sqlite::SqliteStore;
 pub use words::{Body, Dialect, Lease, ListQuery, Page, Pruned, Stats, Write};
 
 use queue::Queue;
@@ -52,14 +54,17 @@ use writer::Writer;
 /// One cell's store. A clone is the same store; the last one to go lets the thread finish.
 #[derive(Clone)]
 pub enum Store {
+    /// On disk.
+    Sqlite(Arc<SqliteStore>),
     /// In the process' memory.
     Memory(Arc<MemoryStore>),
 }
 
 impl Store {
     /// Opens the store of a cell in this directory, both made if they are not there, and takes its lease.
-    pub fn open(_directory: &Path, _cell: u32) -> Result<(Store, Lease), OpenError> {
-        Ok(Store::memory())
+    pub fn open(directory: &Path, cell: u32) -> Result<(Store, Lease), OpenError> {
+        let (store, lease) = SqliteStore::open(directory, cell)?;
+        Ok((Store::Sqlite(Arc::new(store)), lease))
     }
 
     /// A new, empty store in memory.
@@ -108,6 +113,7 @@ impl Store {
     /// Every delegation that is not terminal, or owes a cancel, by its id.
     pub fn load(&self) -> Result<Vec<Row>, ReadError> {
         match self {
+            Store::Sqlite(sqlite) => sqlite.load(),
             Store::Memory(memory) => Ok(memory.load()),
         }
     }
@@ -115,6 +121,7 @@ impl Store {
     /// One delegation.
     pub fn task(&self, task: TaskId) -> Result<Option<Row>, ReadError> {
         match self {
+            Store::Sqlite(sqlite) => sqlite.task(task),
             Store::Memory(memory) => Ok(memory.task(task)),
         }
     }
@@ -122,6 +129,7 @@ impl Store {
     /// The message of one of its turns.
     pub fn message(&self, task: TaskId, turn: u32) -> Result<Option<Body>, ReadError> {
         match self {
+            Store::Sqlite(sqlite) => sqlite.message(task, turn),
             Store::Memory(memory) => Ok(memory.message(task, turn)),
         }
     }
@@ -129,6 +137,7 @@ impl Store {
     /// Its record: the last whole one, and what was appended since, in order.
     pub fn record(&self, task: TaskId) -> Result<Option<(Body, Vec<Body>)>, ReadError> {
         match self {
+            Store::Sqlite(sqlite) => sqlite.record(task),
             Store::Memory(memory) => Ok(memory.record(task)),
         }
     }
@@ -136,6 +145,7 @@ impl Store {
     /// An earlier use of a messageId.
     pub fn key(&self, key: &Key) -> Result<Option<KnownKey>, ReadError> {
         match self {
+            Store::Sqlite(sqlite) => sqlite.key(key),
             Store::Memory(memory) => Ok(memory.key(key)),
         }
     }
@@ -143,6 +153,7 @@ impl Store {
     /// What stands for a caller's context toward the agent.
     pub fn context(&self, key: &ContextKey) -> Result<Option<RemoteId>, ReadError> {
         match self {
+            Store::Sqlite(sqlite) => sqlite.context(key),
             Store::Memory(memory) => Ok(memory.context(key)),
         }
     }
@@ -150,6 +161,7 @@ impl Store {
     /// The first delegation that got this task id from this agent.
     pub fn remote_task(&self, agent: &AgentId, remote_task: &str) -> Result<Option<TaskId>, ReadError> {
         match self {
+            Store::Sqlite(sqlite) => sqlite.remote_task(agent, remote_task),
             Store::Memory(memory) => Ok(memory.remote_task(agent, remote_task)),
         }
     }
@@ -157,6 +169,7 @@ impl Store {
     /// A page of a principal's delegations, and how many there are over all pages.
     pub fn list(&self, query: &ListQuery) -> Result<Page, ReadError> {
         match self {
+            Store::Sqlite(sqlite) => sqlite.list(query),
             Store::Memory(memory) => Ok(memory.list(query)),
         }
     }
@@ -174,12 +187,20 @@ impl Store {
 
     /// Writes what was handed over, and ends. Other clones can no longer write. Waits for the disk.
     pub fn close(self) {
-        self.writer().close();
+        match &self {
+            Store::Sqlite(sqlite) => sqlite.close(),
+            Store::Memory(memory) => memory.writer.close(),
+        }
     }
 
     /// For tests and drills: `good` more transactions succeed, the next `bad` fail like a broken disk, then it is well.
     pub fn fail_after(&self, good: u64, bad: u64) {
         self.queue().fail_after(good, bad);
+    }
+
+    #[cfg(test)]
+    fn limit_pages(&self, pages: u32) {
+        self.queue().ask(queue::Item::Limit(pages));
     }
 
     fn queue(&self) -> &Queue {
@@ -188,6 +209,7 @@ impl Store {
 
     fn writer(&self) -> &Writer {
         match self {
+            Store::Sqlite(sqlite) => &sqlite.writer,
             Store::Memory(memory) => &memory.writer,
         }
     }
@@ -209,3 +231,6 @@ fn may_follow(row: &Row, stored: Option<(u64, TaskState)>) -> Result<(), CommitE
     let follows = row.version == version.saturating_add(1) && (!state.is_terminal() || state == row.state);
     if follows { Ok(()) } else { Err(CommitError::Conflict { task: row.task }) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,9 @@ pub(crate) enum Item {
     Work(Work),
     Relet(SyncSender<Result<Lease, CommitError>>),
     Prune(PruneAsk, SyncSender<Result<PruneStep, CommitError>>),
+    /// For tests: the database may not grow beyond so many pages, as if the disk were full.
+    #[cfg(test)]
+    Limit(u32),
 }
 
 /// Something to write under a fence.
@@ -177,27 +180,24 @@ impl Queue {
         }
         let (mut batch, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while let Some(item) = state.items.pop_front() {
-            match &item {
-                Item::Work(work) => {
-                    rows += work.rows;
-                    bytes += if work.large { 0 } else { work.bytes };
-                    let fits = !work.large && rows <= BATCH_ROWS && bytes <= BATCH_BYTES;
-                    if !batch.is_empty() && !fits {
-                        state.items.push_front(item);
-                        break;
-                    }
-                    state.bytes -= work.bytes;
+            let Item::Work(work) = &item else {
+                // A request goes alone, after what came before it.
+                if batch.is_empty() {
                     batch.push(item);
+                } else {
+                    state.items.push_front(item);
                 }
-                Item::Relet(_) | Item::Prune(..) => {
-                    if batch.is_empty() {
-                        batch.push(item);
-                    } else {
-                        state.items.push_front(item);
-                    }
-                    break;
-                }
+                break;
+            };
+            rows += work.rows;
+            bytes += if work.large { 0 } else { work.bytes };
+            let fits = !work.large && rows <= BATCH_ROWS && bytes <= BATCH_BYTES;
+            if !batch.is_empty() && !fits {
+                state.items.push_front(item);
+                break;
             }
+            state.bytes -= work.bytes;
+            batch.push(item);
         }
         Some(batch)
     }

@@ -44,6 +44,10 @@ pub(crate) trait Disk: Send + 'static {
 
     /// A bounded piece of pruning, in a transaction of its own.
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError>;
+
+    /// For tests: no more than so many pages, as if the disk were full.
+    #[cfg(test)]
+    fn limit(&mut self, _pages: u32) {}
 }
 
 /// The way to the thread.
@@ -126,6 +130,8 @@ impl<D: Disk> Desk<D> {
                     Item::Prune(ask, answer) => {
                         let _ = answer.send(self.prune(&ask));
                     }
+                    #[cfg(test)]
+                    Item::Limit(pages) => self.disk.limit(pages),
                 }
             }
             if !works.is_empty() {

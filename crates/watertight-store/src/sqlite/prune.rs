@@ -1,0 +1,84 @@
+//! Removing what is old, a bounded step at a time.
+
+use rusqlite::{OptionalExtension, params};
+use watertight_engine::ids::TaskId;
+
+use super::disk::{DELTA, Hand, MESSAGE, cutoff};
+use super::rows::{self, Id};
+use crate::queue::{PruneAsk, PruneStep};
+
+/// Tasks in one step, and owners of keys.
+const TASKS: usize = 256;
+/// No further task in this step once so many pieces are removed: 32 MiB.
+const PIECES: i64 = 512;
+
+/// One step, inside a transaction.
+pub(super) fn step(hand: &mut Hand, ask: &PruneAsk) -> rusqlite::Result<PruneStep> {
+    let mut step = PruneStep::default();
+    if let Some(before) = ask.keys_before {
+        keys(hand, cutoff(before), &mut step)?;
+    }
+    if let Some(before) = ask.tasks_before {
+        tasks(hand, cutoff(before), &mut step)?;
+    }
+    if step.tasks > 0 {
+        // The newest time that was saved may have gone with its row.
+        hand.run("UPDATE meta SET saved = max(saved, ?1)", [cutoff(ask.now)])?;
+    }
+    Ok(step)
+}
+
+/// Goes on behind the last delegation that was looked at: what is terminal keeps the time at which it ended.
+fn keys(hand: &Hand, before: i64, step: &mut PruneStep) -> rusqlite::Result<()> {
+    let sql = "SELECT d.changed, d.id, d.task FROM meta m JOIN delegation d INDEXED BY delegation_ended \
+               ON d.live = 0 AND (d.changed, d.id) > (m.keys_changed, m.keys_id) \
+               WHERE d.changed <= ?1 ORDER BY d.changed, d.id LIMIT ?2";
+    let due: Vec<(i64, i64, Id)> = hand
+        .statement(sql)?
+        .query_map(params![before, TASKS as i64], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    for (_, _, task) in &due {
+        step.keys += hand.run("DELETE FROM dedupe WHERE task = ?1", [task.0.to_be_bytes()])? as u64;
+    }
+    if let Some((changed, id, _)) = due.last() {
+        hand.run("UPDATE meta SET keys_changed = ?1, keys_id = ?2", [changed, id])?;
+    }
+    step.more |= due.len() == TASKS;
+    Ok(())
+}
+
+fn tasks(hand: &Hand, before: i64, step: &mut PruneStep) -> rusqlite::Result<()> {
+    let sql = "SELECT id, task FROM delegation INDEXED BY delegation_ended WHERE live = 0 AND changed <= ?1 \
+               ORDER BY changed, id LIMIT ?2";
+    let due: Vec<(i64, Id)> = hand
+        .statement(sql)?
+        .query_map(params![before, TASKS as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    step.more |= due.len() == TASKS;
+    let mut pieces = 0;
+    for (id, task) in due {
+        if pieces >= PIECES {
+            step.more = true;
+            break;
+        }
+        pieces += task_away(hand, id, task.task())?;
+        step.tasks += 1;
+    }
+    Ok(())
+}
+
+/// Removes one, with all that belongs to it, and its context if it was the last one in it.
+fn task_away(hand: &Hand, id: i64, task: TaskId) -> rusqlite::Result<i64> {
+    let pieces = hand.drop_bodies(task, MESSAGE..=DELTA)?;
+    hand.run("DELETE FROM dedupe WHERE task = ?1", [rows::id(task)])?;
+    let context = hand
+        .statement("DELETE FROM delegation WHERE id = ?1 RETURNING pair, context")?
+        .query_row([id], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
+        .optional()?;
+    if let Some((pair, context)) = context {
+        let sql = "DELETE FROM context WHERE pair = ?1 AND context = ?2 AND NOT EXISTS (SELECT 1 FROM delegation \
+                   INDEXED BY delegation_context WHERE pair = ?1 AND context = ?2)";
+        hand.run(sql, params![pair, context])?;
+    }
+    Ok(pieces)
+}

@@ -1,0 +1,70 @@
+//! The questions that readers ask, as SQL. Each is answered by an index, which a test asks SQLite to confirm.
+
+use super::rows::columns;
+
+pub(super) const LOAD: &str =
+    concat!("SELECT ", columns!(), " FROM delegation d JOIN pair p ON p.id = d.pair WHERE d.live = 1 ORDER BY d.task");
+
+pub(super) const TASK: &str =
+    concat!("SELECT ", columns!(), " FROM delegation d JOIN pair p ON p.id = d.pair WHERE d.task = ?1");
+
+pub(super) const KEY: &str = "SELECT k.fingerprint, k.task, k.turn FROM pair p \
+    JOIN dedupe k ON k.pair = p.id AND k.message_id = ?4 WHERE p.tenant = ?1 AND p.caller = ?2 AND p.agent = ?3";
+
+pub(super) const CONTEXT: &str = "SELECT c.remote FROM pair p JOIN context c ON c.pair = p.id AND c.context = ?4 \
+    WHERE p.tenant = ?1 AND p.caller = ?2 AND p.agent = ?3";
+
+/// Few rows, if it is not one: an agent does not give the same id twice.
+pub(super) const REMOTE: &str = "SELECT d.task FROM delegation d INDEXED BY delegation_remote \
+    JOIN pair p ON p.id = d.pair WHERE d.remote_task = ?1 AND p.agent = ?2 ORDER BY d.task LIMIT 1";
+
+pub(super) const BODIES: &str = "SELECT first, pieces, dialect, size FROM body \
+    WHERE task = ?1 AND kind = ?2 AND no BETWEEN ?3 AND ?4 ORDER BY no";
+
+pub(super) const PIECES: &str = "SELECT bytes FROM payload WHERE id >= ?1 AND id < ?2 ORDER BY id";
+
+pub(super) const PAIRS: &str = "SELECT id FROM pair WHERE tenant = ?1 AND caller = ?2 AND (?3 IS NULL OR agent = ?3)";
+
+/// All filters of a list but the place in it: ?1 pair, ?2 context, ?3 earliest change, ?4 bits of states.
+macro_rules! filtered {
+    ($index:literal, $context:literal) => {
+        concat!(
+            " FROM delegation d INDEXED BY ", $index, " JOIN pair p ON p.id = d.pair WHERE d.pair = ?1 AND ", $context,
+            " AND d.changed >= ?3 AND (?4 >> d.state) & 1 = 1"
+        )
+    };
+}
+
+/// And the place: behind ?5 and ?6, at most ?7.
+macro_rules! page {
+    ($index:literal, $context:literal) => {
+        concat!(
+            "SELECT ", columns!(), filtered!($index, $context),
+            " AND (d.changed, d.task) < (?5, ?6) ORDER BY d.changed DESC, d.task DESC LIMIT ?7"
+        )
+    };
+}
+
+pub(super) const PAGE: &str = page!("delegation_listed", "?2 IS NULL");
+pub(super) const COUNT: &str = concat!("SELECT count(*)", filtered!("delegation_listed", "?2 IS NULL"));
+
+/// A context holds few: they are found by it and sorted then.
+pub(super) const PAGE_OF_CONTEXT: &str = page!("delegation_context", "d.context = ?2");
+pub(super) const COUNT_OF_CONTEXT: &str = concat!("SELECT count(*)", filtered!("delegation_context", "d.context = ?2"));
+
+/// What SQLite says it uses for each.
+#[cfg(test)]
+pub(crate) const ANSWERED_BY: [(&str, &str); 12] = [
+    (LOAD, "SCAN d USING INDEX delegation_live"),
+    (TASK, "USING INDEX sqlite_autoindex_delegation_1 (task=?)"),
+    (KEY, "(pair=? AND message_id=?)"),
+    (CONTEXT, "(pair=? AND context=?)"),
+    (REMOTE, "USING INDEX delegation_remote (remote_task=?)"),
+    (BODIES, "(task=? AND kind=? AND no>? AND no<?)"),
+    (PIECES, "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+    (PAIRS, "(tenant=? AND caller=?)"),
+    (PAGE, "USING INDEX delegation_listed (pair=? AND changed>? AND (changed,task)<(?,?))"),
+    (COUNT, "USING COVERING INDEX delegation_listed (pair=? AND changed>?)"),
+    (PAGE_OF_CONTEXT, "USING INDEX delegation_context (pair=? AND context=?)"),
+    (COUNT_OF_CONTEXT, "USING INDEX delegation_context (pair=? AND context=?)"),
+];

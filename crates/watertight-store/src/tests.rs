@@ -1,0 +1,175 @@
+//! What the tests share: rows, a commit that is waited for, and one run of a story over both kinds of store.
+
+mod contract;
+mod crash;
+mod files;
+mod reading;
+
+use std::sync::mpsc::{Receiver, channel};
+
+use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, Principal, TaskId};
+use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_policy::budget::Budget;
+use watertight_policy::reason::Reason;
+use watertight_policy::time::{Span, Time};
+
+use crate::{Body, CommitError, Dialect, Lease, Store, Write};
+
+/// Tells the same story to both.
+fn both(story: impl Fn(Store, Lease)) {
+    let (store, lease) = Store::memory();
+    story(store, lease);
+    let home = tempfile::tempdir().unwrap();
+    let (store, lease) = Store::open(home.path(), 0).unwrap();
+    story(store, lease);
+}
+
+fn at(millis: u64) -> Time {
+    Time::from_millis(millis)
+}
+
+/// A delegation as it is accepted, at a time that its id tells.
+fn row(n: u128) -> Row {
+    let task = TaskId(n);
+    Row {
+        task,
+        version: 1,
+        principal: Principal { tenant: "acme".into(), caller: "planner".into() },
+        agent: AgentId::new("hotels"),
+        context: format!("ctx-{n}").as_str().into(),
+        remote_task: None,
+        remote_context: None,
+        root: task,
+        parent: None,
+        depth: 0,
+        state: TaskState::Submitted,
+        reason: None,
+        delivery: Delivery::NotSent,
+        cancel: Cancel::None,
+        reply: ReplyKind::Task,
+        late: None,
+        created: at(n as u64),
+        changed: at(n as u64),
+        attempt: Attempt(0),
+        turn: Turn {
+            no: 1,
+            message_id: format!("m-{n}").as_str().into(),
+            fingerprint: n * 7,
+            phase: Phase::Waiting,
+            waiting_on: None,
+            not_before: Time::ZERO,
+            expires: Time::FAR,
+            budget: Budget { deadline: at(60_000), depth: 4, fanout: 8 },
+            runs_for: None,
+            attempts: 0,
+        },
+    }
+}
+
+/// The same delegation one save later.
+fn next(row: &Row, state: TaskState) -> Row {
+    Row { version: row.version + 1, state, ..row.clone() }
+}
+
+/// A row with every field away from its default.
+fn full(n: u128) -> Row {
+    Row {
+        remote_task: Some("their-task".into()),
+        remote_context: Some("their-context".into()),
+        root: TaskId(1),
+        parent: Some(TaskId(2)),
+        depth: 3,
+        state: TaskState::InputRequired,
+        reason: Some(Reason::AgentReset),
+        delivery: Delivery::MaybeDelivered,
+        cancel: Cancel::Owed,
+        reply: ReplyKind::Message,
+        late: Some(TaskState::Completed),
+        attempt: Attempt(7),
+        turn: Turn {
+            no: 2,
+            fingerprint: u128::MAX,
+            phase: Phase::Dispatching,
+            waiting_on: Some(Reason::BulkheadFull),
+            not_before: at(5),
+            runs_for: Some(Span::from_secs(9)),
+            attempts: 3,
+            ..row(n).turn
+        },
+        ..row(n)
+    }
+}
+
+fn key_of(row: &Row) -> Key {
+    Key { principal: row.principal.clone(), agent: row.agent.clone(), message_id: row.turn.message_id.clone() }
+}
+
+fn context_of(row: &Row) -> ContextKey {
+    ContextKey { principal: row.principal.clone(), agent: row.agent.clone(), context: row.context.clone() }
+}
+
+fn save(row: &Row) -> Write {
+    Write::bare(Save::Delegation { row: Box::new(row.clone()), message: false, record: false })
+}
+
+fn save_key(row: &Row) -> Write {
+    let Turn { fingerprint, no, .. } = row.turn;
+    Write::bare(Save::Key { key: key_of(row), fingerprint, task: row.task, turn: no })
+}
+
+fn save_context(row: &Row, remote: &str) -> Write {
+    Write::bare(Save::Context { key: context_of(row), remote: remote.into() })
+}
+
+fn with_message(row: &Row, message: Body) -> Write {
+    let save = Save::Delegation { row: Box::new(row.clone()), message: true, record: false };
+    Write { save, message: Some(message), record: None }
+}
+
+fn with_record(row: &Row, record: Body) -> Write {
+    let save = Save::Delegation { row: Box::new(row.clone()), message: false, record: true };
+    Write { save, message: None, record: Some(record) }
+}
+
+fn body(text: &str) -> Body {
+    Body { dialect: Dialect::V1, bytes: text.to_owned().into() }
+}
+
+/// So many bytes, no two pieces alike.
+fn bulk(size: usize) -> Body {
+    let bytes: Vec<u8> = (0..size).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
+    Body { dialect: Dialect::V03, bytes: bytes.into() }
+}
+
+/// A commit, and its answer.
+fn commit(store: &Store, fence: u64, writes: Vec<Write>) -> Result<(), CommitError> {
+    let (sender, answer) = channel();
+    store.commit(1, fence, writes, Box::new(move |_, result| sender.send(result).unwrap()));
+    answer.recv().unwrap()
+}
+
+/// Holds the store's thread, at the answer of an empty commit, until the sender is dropped.
+fn hold(store: &Store, fence: u64) -> std::sync::mpsc::Sender<()> {
+    let (gate, closed) = channel::<()>();
+    let (sender, reached) = channel();
+    let wait = move |_, _| {
+        sender.send(()).unwrap();
+        let _ = closed.recv();
+    };
+    store.commit(0, fence, Vec::new(), Box::new(wait));
+    reached.recv().unwrap();
+    gate
+}
+
+/// Commits one after another without waiting; their answers, with their numbers.
+fn commit_all(
+    store: &Store,
+    commits: impl IntoIterator<Item = (u64, Vec<Write>)>,
+) -> Receiver<(u64, Result<(), CommitError>)> {
+    let (sender, answers) = channel();
+    for (n, (fence, writes)) in (1..).zip(commits) {
+        let sender = sender.clone();
+        store.commit(n, fence, writes, Box::new(move |n, result| sender.send((n, result)).unwrap()));
+    }
+    answers
+}
