@@ -4,6 +4,7 @@
 //! and finds every mistake, not only the first. After that nothing reads configuration. Secrets are never in the
 //! file: it says `env:NAME` or `file:PATH`. Environment variables are read through a function that the binary gives.
 
+mod key;
 mod meant;
 mod report;
 mod secret;
@@ -16,13 +17,17 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Uri};
 use watertight_engine::ids::AgentId;
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::time::Span;
 
+use crate::agents::AgentConfig;
+use crate::{AgentSpec, Started, StoreSpec, hub};
+
+pub use key::InstanceKey;
 pub use report::Invalid;
 pub use secret::{Env, Secret};
 
@@ -115,35 +120,11 @@ pub struct Caller {
     pub operator: bool,
 }
 
-/// How an agent is talked to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
-    /// As its card says: streaming if it can, else polling, else one blocking call.
-    #[default]
-    Auto,
-    /// Streaming.
-    Stream,
-    /// A send that returns at once, then polls.
-    Poll,
-    /// One blocking call.
-    Blocking,
-}
-
 /// One agent behind the gateway.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    /// Its JSON-RPC endpoint.
-    pub url: Uri,
-    /// Its card, if it is not at the well-known place below `url`.
-    pub card: Option<Uri>,
-    /// See [`Mode`].
-    pub mode: Mode,
-    /// Sent with every request to it, and to nobody else.
-    pub headers: Vec<(HeaderName, Secret)>,
-    /// For a connection to it.
-    pub connect_timeout: Duration,
-    /// Silence on an open stream, and between the bytes of an answer.
-    pub idle_timeout: Duration,
+    /// How it is talked to.
+    pub wire: AgentConfig,
     /// How long a blocking caller holds the line. `None`: as long as the budget lasts.
     pub wait: Option<Span>,
     /// Its walls.
@@ -181,12 +162,24 @@ impl Config {
         meant::config(file, dir, listen, env).map_err(|problems| report::render(name, source, &problems))
     }
 
-    /// What the engine is told.
-    pub fn settings(&self) -> Settings {
-        Settings {
+    /// What the gateway behind the door is started with.
+    pub fn started(&self) -> Started {
+        let spec = |(name, agent): (&AgentId, &Agent)| AgentSpec {
+            name: name.clone(),
+            engine: agent.settings.clone(),
+            wire: Arc::new(agent.wire.clone()),
+            wait: agent.wait,
+        };
+        Started {
+            store: StoreSpec::File(self.store.clone()),
+            agents: self.agents.iter().map(spec).collect(),
             max_delegations: self.max_delegations,
-            agents: self.agents.iter().map(|(name, agent)| (name.clone(), agent.settings.clone())).collect(),
-            ..Settings::default()
+            max_behind: Settings::default().max_behind,
+            streams: hub::Limits {
+                max_outbound_events: self.server.max_outbound_events,
+                max_outbound_bytes: self.server.max_outbound_bytes,
+                ..hub::Limits::default()
+            },
         }
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use http::{HeaderName, Uri, header};
+use http::{HeaderName, HeaderValue, Uri, header};
 use toml::Spanned;
 use watertight_engine::ids::AgentId;
 use watertight_engine::settings::{AgentSettings, Serialize};
@@ -16,7 +16,8 @@ use watertight_policy::{acceptance, breaker, budget, bulkhead};
 use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
-use super::{Agent, Caller, Config, KeyFile, Mode, Server, units};
+use super::{Agent, Caller, Config, KeyFile, Server, units};
+use crate::agents::{AgentConfig, Mode};
 
 const LISTEN: &str = "127.0.0.1:7420";
 const SECRET_HELP: &str = "write env:NAME or file:PATH; secrets are never kept in the configuration";
@@ -158,10 +159,20 @@ impl Judge<'_> {
         let headers = written.headers.iter().filter_map(|(name, value)| self.header(name, value)).collect();
         let connect_timeout = self.wait(written.connect_timeout.as_ref(), Duration::from_secs(2));
         let idle_timeout = self.wait(written.idle_timeout.as_ref(), Duration::from_secs(60));
+        let unreachable_after = self.wait(written.unreachable_after.as_ref(), Duration::from_secs(60));
         let wait = written.wait.as_ref().map(|wait| self.span(Some(wait), Span::ZERO));
         let settings = self.settings(&name, &written);
-        let agent = Agent { url: url?, card, mode, headers, connect_timeout, idle_timeout, wait, settings };
-        Some((AgentId::new(name.as_ref()), agent))
+        let wire = AgentConfig {
+            card,
+            mode,
+            headers,
+            connect_timeout,
+            idle_timeout,
+            unreachable_after,
+            max_task_bytes: usize::try_from(settings.acceptance.max_task_bytes).unwrap_or(usize::MAX),
+            ..AgentConfig::new(name.as_ref(), url?)
+        };
+        Some((AgentId::new(name.as_ref()), Agent { wire, wait, settings }))
     }
 
     fn settings(&mut self, name: &Text, written: &written::Agent) -> AgentSettings {
@@ -252,7 +263,7 @@ impl Judge<'_> {
         }
     }
 
-    fn header(&mut self, name: &Text, value: &Text) -> Option<(HeaderName, Secret)> {
+    fn header(&mut self, name: &Text, value: &Text) -> Option<(HeaderName, HeaderValue)> {
         let owned = [
             header::HOST,
             header::CONTENT_LENGTH,
@@ -269,10 +280,12 @@ impl Judge<'_> {
             self.say(name, format!("`{}` is no header that can be set", name.as_ref()));
         }
         let secret = self.secret(value)?;
-        if http::HeaderValue::from_str(secret.expose()).is_err() {
+        let Ok(mut held) = HeaderValue::from_str(secret.expose()) else {
             self.say(value, "what this stands for cannot be the value of a header");
-        }
-        Some((parsed?, secret))
+            return None;
+        };
+        held.set_sensitive(true);
+        Some((parsed?, held))
     }
 
     fn url(&mut self, written: &Text, what: &str) -> Option<Uri> {

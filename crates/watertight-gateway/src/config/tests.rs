@@ -1,6 +1,7 @@
 //! Every error as a user sees it, and the defaults as they are promised.
 
 use super::*;
+use crate::agents::Mode;
 
 const GOOD: &str = r#"
 listen = "127.0.0.1:0"
@@ -65,17 +66,18 @@ fn a_whole_file() {
     assert_eq!(hotels.wait, Some(Span::from_secs(3)));
     assert!(hotels.settings.queue_overflow);
     let headers: Vec<(&str, &str)> =
-        hotels.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+        hotels.wire.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
     assert_eq!(headers, [("x-api-key", "ops-token"), ("authorization", "Bearer alice-token")]);
     let fx = &config.agents[&AgentId::new("fx")];
     assert_eq!(fx.settings.bulkhead.max_in_flight, 16);
     assert_eq!(fx.settings.bulkhead.max_wait, Span::from_millis(500));
-    assert_eq!((fx.connect_timeout, fx.idle_timeout), (Duration::from_secs(2), Duration::from_secs(60)));
-    assert_eq!((fx.wait, fx.mode), (None, Mode::Auto));
+    assert_eq!((fx.wire.connect_timeout, fx.wire.idle_timeout), (Duration::from_secs(2), Duration::from_secs(60)));
+    assert_eq!((fx.wait, fx.wire.mode), (None, Mode::Auto));
+    assert!(!format!("{hotels:?}").contains("ops-token"), "a secret is printed");
     let callers: Vec<(&str, &str, bool)> =
         config.callers.iter().map(|c| (c.name.as_str(), c.tenant.as_str(), c.operator)).collect();
     assert_eq!(callers, [("alice", "acme", false), ("ops", "ops", true)]);
-    assert_eq!(config.settings().agents.len(), 2);
+    assert_eq!(config.started().agents.len(), 2);
 }
 
 #[test]

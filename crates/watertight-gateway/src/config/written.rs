@@ -73,6 +73,7 @@ pub(super) struct Agent {
     pub(super) headers: BTreeMap<Text, Text>,
     pub(super) connect_timeout: Option<Text>,
     pub(super) idle_timeout: Option<Text>,
+    pub(super) unreachable_after: Option<Text>,
     pub(super) max_in_flight: Option<Spanned<u32>>,
     pub(super) max_waiting: Option<Spanned<u32>>,
     pub(super) max_wait: Option<Text>,

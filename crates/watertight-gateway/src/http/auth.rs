@@ -1,0 +1,227 @@
+//! Who calls: from the credential alone, never from a body.
+//!
+//! Without callers in the configuration the gateway listens on loopback, and this machine's users are the caller
+//! `local`; then Host and Origin must be of this machine, so that no web page can reach it through a name that it
+//! points here. With callers, a bearer token tells who calls. Tokens are compared as keyed hashes, in constant time,
+//! against all callers, so that neither a token nor the number of matching bytes can be timed.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::{HeaderMap, Uri, header};
+use subtle::ConstantTimeEq;
+use watertight_engine::ids::{AgentId, Principal};
+use watertight_policy::reason::Reason;
+
+use crate::config::{Caller, InstanceKey};
+
+/// Judges requests.
+#[derive(Debug)]
+pub struct Auth {
+    key: InstanceKey,
+    known: Vec<Known>,
+    /// The host of the configured public URL: a proxy on this machine may be reached by it.
+    public_host: Option<String>,
+}
+
+#[derive(Debug)]
+struct Known {
+    hash: [u8; 32],
+    who: Arc<Who>,
+}
+
+/// Somebody who may call.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Who {
+    /// What is part of every key.
+    pub principal: Principal,
+    /// The agents that it may call; `None`: all.
+    agents: Option<BTreeSet<AgentId>>,
+    /// It may see metrics and change the walls.
+    pub operator: bool,
+}
+
+impl Who {
+    /// Whether it may call this agent. To others, the agent does not exist.
+    pub fn may_call(&self, agent: &AgentId) -> bool {
+        self.agents.as_ref().is_none_or(|agents| agents.contains(agent))
+    }
+}
+
+/// Why a request is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Denied {
+    /// `unauthenticated` or `forbidden`.
+    pub reason: Reason,
+    /// For people.
+    pub text: &'static str,
+}
+
+const NO_TOKEN: Denied =
+    Denied { reason: Reason::Unauthenticated, text: "no bearer token: send `Authorization: Bearer TOKEN`" };
+const BAD_TOKEN: Denied = Denied { reason: Reason::Unauthenticated, text: "the bearer token is not valid" };
+const NO_OPERATOR: Denied = Denied { reason: Reason::Forbidden, text: "this needs the token of an operator" };
+const FOREIGN_HOST: Denied = Denied {
+    reason: Reason::Forbidden,
+    text: "the Host header names another host: without callers the gateway serves this machine only",
+};
+const FOREIGN_ORIGIN: Denied = Denied {
+    reason: Reason::Forbidden,
+    text: "the Origin header names another host: without callers the gateway serves this machine only",
+};
+
+impl Auth {
+    /// Knows these callers; none of them means this machine's users.
+    pub fn new(key: InstanceKey, callers: &[Caller], public_url: Option<&str>) -> Auth {
+        let known = callers
+            .iter()
+            .map(|caller| Known {
+                hash: key.mac("bearer", caller.token.expose().as_bytes()),
+                who: Arc::new(Who {
+                    principal: Principal { tenant: caller.tenant.as_str().into(), caller: caller.name.as_str().into() },
+                    agents: caller.agents.as_ref().map(|agents| agents.iter().cloned().collect()),
+                    operator: caller.operator,
+                }),
+            })
+            .collect();
+        let public_host = public_url.and_then(|url| url.parse::<Uri>().ok()?.host().map(str::to_owned));
+        Auth { key, known, public_host }
+    }
+
+    /// Whether everybody on this machine may call.
+    pub fn is_open(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Who sent this request.
+    pub fn caller(&self, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
+        if self.is_open() {
+            self.local(uri, headers)?;
+            let principal = Principal { tenant: "local".into(), caller: "local".into() };
+            return Ok(Arc::new(Who { principal, agents: None, operator: true }));
+        }
+        let token = bearer(headers).ok_or(NO_TOKEN)?;
+        let hash = self.key.mac("bearer", token);
+        let mut found = None;
+        for known in &self.known {
+            if bool::from(known.hash.ct_eq(&hash)) {
+                found = Some(&known.who);
+            }
+        }
+        found.cloned().ok_or(BAD_TOKEN)
+    }
+
+    /// Who sent this request, if it is an operator.
+    pub fn operator(&self, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
+        let who = self.caller(uri, headers)?;
+        if who.operator { Ok(who) } else { Err(NO_OPERATOR) }
+    }
+
+    fn local(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
+        let said = headers.get(header::HOST).map(|host| host.to_str().ok());
+        // HTTP/2 has it in the URI.
+        let host = said.unwrap_or_else(|| uri.authority().map(|authority| authority.as_str()));
+        if !host.is_some_and(|host| self.is_ours(host)) {
+            return Err(FOREIGN_HOST);
+        }
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        match origin {
+            Some(("http" | "https", host)) if self.is_ours(host) => Ok(()),
+            Some(_) | None => Err(FOREIGN_ORIGIN),
+        }
+    }
+
+    /// This machine by a name or address that means it everywhere, with any port.
+    fn is_ours(&self, authority: &str) -> bool {
+        let Ok(authority) = authority.parse::<http::uri::Authority>() else { return false };
+        if authority.as_str().contains('@') {
+            return false;
+        }
+        let host = authority.host();
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        host.eq_ignore_ascii_case("localhost")
+            || address.is_ok_and(|address| address.is_loopback())
+            || self.public_host.as_deref().is_some_and(|public| public.eq_ignore_ascii_case(host))
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    let (scheme, token) = value.as_bytes().split_at_checked(7)?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::config::Secret;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    fn closed() -> Auth {
+        let caller = |name: &str, operator, agents| Caller {
+            name: name.to_owned(),
+            tenant: "acme".to_owned(),
+            token: Secret::new(format!("token-of-{name}")),
+            agents,
+            operator,
+        };
+        let callers = [caller("alice", false, Some(vec![AgentId::new("hotels")])), caller("ops", true, None)];
+        Auth::new(InstanceKey::generate().unwrap(), &callers, None)
+    }
+
+    #[test]
+    fn a_token_tells_who_calls() {
+        let auth = closed();
+        let uri = Uri::from_static("/");
+        let ask = |value: &str| auth.caller(&uri, &headers(&[("authorization", value)]));
+        let alice = ask("Bearer token-of-alice").unwrap();
+        assert_eq!((&*alice.principal.tenant, &*alice.principal.caller), ("acme", "alice"));
+        assert!(alice.may_call(&AgentId::new("hotels")) && !alice.may_call(&AgentId::new("fx")));
+        assert!(ask("bearer  token-of-ops").unwrap().may_call(&AgentId::new("fx")));
+        assert_eq!(ask("Bearer token-of-alicf"), Err(BAD_TOKEN));
+        for none in ["", "Bearer", "Bearer ", "Basic dG9rZW4=", "token-of-alice"] {
+            assert_eq!(ask(none), Err(NO_TOKEN), "{none}");
+        }
+        assert_eq!(auth.caller(&uri, &HeaderMap::new()), Err(NO_TOKEN));
+        let twice = headers(&[("authorization", "Bearer token-of-alice"), ("authorization", "Bearer token-of-ops")]);
+        assert_eq!(auth.caller(&uri, &twice).is_ok(), twice.get_all("authorization").iter().count() == 1);
+    }
+
+    #[test]
+    fn only_an_operator_operates() {
+        let auth = closed();
+        let ask = |token: &str| auth.operator(&Uri::from_static("/"), &headers(&[("authorization", token)]));
+        assert_eq!(ask("Bearer token-of-alice"), Err(NO_OPERATOR));
+        assert!(ask("Bearer token-of-ops").is_ok());
+        assert_eq!(ask("Bearer nonsense"), Err(BAD_TOKEN));
+    }
+
+    #[test]
+    fn without_callers_only_this_machine_gets_in() {
+        let auth = Auth::new(InstanceKey::generate().unwrap(), &[], Some("https://agents.example/base"));
+        let uri = Uri::from_static("/");
+        let ask = |pairs: &[(&'static str, &str)]| auth.caller(&uri, &headers(pairs)).map(|who| who.operator);
+        for host in ["localhost", "localhost:7420", "LOCALHOST:1", "127.0.0.1:7420", "[::1]:7420", "agents.example"] {
+            assert_eq!(ask(&[("host", host)]), Ok(true), "{host}");
+        }
+        for host in ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "a@localhost"]
+        {
+            assert_eq!(ask(&[("host", host)]), Err(FOREIGN_HOST), "{host}");
+        }
+        assert_eq!(ask(&[]), Err(FOREIGN_HOST));
+        assert!(auth.caller(&Uri::from_static("http://localhost:7420/"), &HeaderMap::new()).is_ok(), "HTTP/2");
+        assert_eq!(ask(&[("host", "localhost"), ("origin", "http://localhost:3000")]), Ok(true));
+        for origin in ["null", "http://evil.example", "file://", "https://127.0.0.1.evil.example"] {
+            assert_eq!(ask(&[("host", "localhost"), ("origin", origin)]), Err(FOREIGN_ORIGIN), "{origin}");
+        }
+    }
+}

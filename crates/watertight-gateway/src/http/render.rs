@@ -1,0 +1,56 @@
+//! Tasks as callers see them: what the agent said, and beside it what only we know, under `metadata.watertight`.
+
+use watertight_a2a::json::Json;
+use watertight_a2a::record::RenderOptions;
+use watertight_a2a::text::quote;
+use watertight_engine::record::Cancel;
+
+use super::{state_of, wire_state};
+use crate::hub::TaskView;
+
+/// A Task, bare.
+pub(super) fn task(view: &TaskView, history_length: Option<u32>, artifacts: bool) -> Vec<u8> {
+    let ours = ours(view);
+    let include_artifacts = artifacts && !view.withheld;
+    let options = RenderOptions { history_length, include_artifacts, watertight: ours.as_ref() };
+    if state_of(view.record.state()) == view.state {
+        return view.record.render_task(&options);
+    }
+    // The durable state outranks what the agent said last.
+    let mut record = (*view.record).clone();
+    let message = record.status().value().get("message").map(|message| record.status().part(message));
+    let millis = i64::try_from(view.changed.as_millis()).unwrap_or(i64::MAX);
+    record.set_status(wire_state(view.state), message.as_ref(), millis);
+    record.render_task(&options)
+}
+
+/// What a caller can know of a task beyond what the agent said; nothing for a plain success.
+fn ours(view: &TaskView) -> Option<Json> {
+    let mut words: Vec<(&str, &str)> = Vec::new();
+    if let Some(reason) = view.reason {
+        words.push(("reason", reason.as_str()));
+        words.push(("delivery", view.delivery.as_str()));
+    }
+    if let Some(waiting) = view.waiting_on {
+        words.push(("waitingOn", waiting.as_str()));
+    }
+    if view.cancel != Cancel::None {
+        words.push(("cancel", view.cancel.as_str()));
+    }
+    if let Some(late) = view.late {
+        words.push(("late", late.as_str()));
+    }
+    if words.is_empty() {
+        return None;
+    }
+    let mut out = b"{\"agent\":".to_vec();
+    quote(view.agent.as_str(), &mut out);
+    for (name, value) in words {
+        out.push(b',');
+        quote(name, &mut out);
+        out.push(b':');
+        quote(value, &mut out);
+    }
+    out.push(b'}');
+    Some(Json::assume(out))
+}

@@ -1,0 +1,376 @@
+//! From a path to what answers it. Every refusal has the shape of the face that it is for: JSON-RPC below `/agents`,
+//! plain JSON elsewhere.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use watertight_a2a::error::{Error, INTERNAL, INVALID_REQUEST};
+use watertight_a2a::jsonrpc::Id;
+use watertight_engine::ids::AgentId;
+use watertight_policy::reason::Reason;
+use watertight_policy::time::Span;
+
+use super::auth::{Auth, Denied};
+use super::body::{Body, Intake, Untaken};
+use super::rpc::{self, Line, decorate, json_response};
+use super::server::Service;
+use super::{api, cards};
+use crate::config::{Agent, Config, InstanceKey};
+use crate::error::Problem;
+use crate::handle::Handle;
+
+/// Everything that answers requests.
+pub struct Router {
+    handle: Handle,
+    auth: Auth,
+    agents: BTreeMap<AgentId, Agent>,
+    intake: Intake,
+    public_url: Option<String>,
+    /// What clients are sent to when they do not say which host they mean.
+    listening: String,
+    since: SystemTime,
+    draining: CancellationToken,
+}
+
+/// A path, understood.
+#[derive(Debug, PartialEq, Eq)]
+enum Route<'a> {
+    Index,
+    Health,
+    Ready,
+    Metrics,
+    Agents,
+    ResetBreaker(&'a str),
+    Rpc(&'a str),
+    Card(&'a str),
+    Nothing,
+}
+
+impl Route<'_> {
+    fn of(path: &str) -> Route<'_> {
+        let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
+        let parts = [parts.next(), parts.next(), parts.next(), parts.next(), parts.next(), parts.next()];
+        match parts {
+            [Some(""), None, ..] => Route::Index,
+            [Some("healthz"), None, ..] => Route::Health,
+            [Some("readyz"), None, ..] => Route::Ready,
+            [Some("metrics"), None, ..] => Route::Metrics,
+            [Some("v1"), Some("agents"), None, ..] => Route::Agents,
+            [Some("v1"), Some("agents"), Some(agent), Some("breaker"), Some("reset"), None] => {
+                Route::ResetBreaker(agent)
+            }
+            [Some("agents"), Some(agent), None | Some(""), None, ..] if !agent.is_empty() => Route::Rpc(agent),
+            [Some("agents"), Some(agent), Some(".well-known"), Some("agent-card.json"), None, ..] => Route::Card(agent),
+            _ => Route::Nothing,
+        }
+    }
+
+    /// What it answers to.
+    fn methods(&self) -> &'static [Method] {
+        match self {
+            Route::Rpc(_) | Route::ResetBreaker(_) => &[Method::POST],
+            Route::Index | Route::Health | Route::Ready | Route::Metrics | Route::Agents | Route::Card(_) => {
+                &[Method::GET, Method::HEAD]
+            }
+            Route::Nothing => &[],
+        }
+    }
+}
+
+impl Router {
+    /// Answers for these agents. `draining` turns readiness off.
+    pub fn new(
+        config: &Config,
+        key: InstanceKey,
+        handle: Handle,
+        listening: &str,
+        since: SystemTime,
+        draining: CancellationToken,
+    ) -> Router {
+        let server = &config.server;
+        Router {
+            auth: Auth::new(key, &config.callers, config.public_url.as_deref()),
+            agents: config.agents.clone(),
+            intake: Intake::new(server.max_request_bytes, server.body_timeout, server.max_buffered_bytes),
+            public_url: config.public_url.clone(),
+            listening: listening.to_owned(),
+            handle,
+            since,
+            draining,
+        }
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(super) fn intake(&self) -> &Intake {
+        &self.intake
+    }
+
+    pub(super) fn agent(&self, name: &AgentId) -> Option<&Agent> {
+        self.agents.get(name)
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let route = Route::of(head.uri.path());
+        if matches!(route, Route::Nothing) {
+            return nothing(&head.uri);
+        }
+        if !route.methods().contains(&head.method) {
+            return wrong_method(&route);
+        }
+        match route {
+            Route::Index => self.guarded(&head.uri, &head.headers, index),
+            Route::Health => json_response(StatusCode::OK, r#"{"status":"alive"}"#),
+            Route::Ready => self.ready(),
+            Route::Metrics => self.operated(&head.uri, &head.headers, || self.metrics()),
+            Route::Agents => self.operated(&head.uri, &head.headers, || api::agents(self)),
+            Route::ResetBreaker(agent) => match self.auth.operator(&head.uri, &head.headers) {
+                Ok(_) => api::reset_breaker(self, &AgentId::new(agent)).await,
+                Err(denied) => plain(refused(denied)),
+            },
+            Route::Card(agent) => self.card(&AgentId::new(agent), &head.uri, &head.headers),
+            Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head.uri, head.headers.clone(), body).await,
+            Route::Nothing => nothing(&head.uri),
+        }
+    }
+
+    async fn rpc(&self, agent: AgentId, uri: &Uri, headers: HeaderMap, body: Incoming) -> Response<Body> {
+        let whole = |problem| rpc::problem(&Id::null(), problem);
+        // Cheap, and it tells a stranger nothing: a body that is announced as too large is not even waited for.
+        let announced = headers.get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|n| n > self.intake.limit() as u64) {
+            return whole(self.untaken(Untaken::TooLarge));
+        }
+        let who = match self.auth.caller(uri, &headers) {
+            Ok(who) => who,
+            Err(denied) => return whole(refused(denied)),
+        };
+        match self.intake.read(&headers, body).await {
+            Ok(body) => {
+                let query = uri.query().map(str::to_owned);
+                rpc::answer(Line { router: self, who, agent, headers, query }, body).await
+            }
+            Err(untaken) => whole(self.untaken(untaken)),
+        }
+    }
+
+    fn untaken(&self, untaken: Untaken) -> Problem {
+        let bad = |status, text: &str| Problem { status, ..Error::new(INVALID_REQUEST, text).into() };
+        match untaken {
+            Untaken::TooLarge => {
+                let text = format!("the request is larger than max_request_bytes, {} bytes", self.intake.limit());
+                let mut problem = Problem::refusal(Reason::TooLarge, text);
+                problem.error = problem.error.with("limitBytes", self.intake.limit().to_string());
+                problem
+            }
+            Untaken::TooSlow => bad(StatusCode::REQUEST_TIMEOUT, "the request's body did not come within body_timeout"),
+            Untaken::NoRoom => {
+                Problem::refusal(Reason::CellOverloaded, "too many request bodies are being read at once")
+                    .again(Some(Span::from_secs(1)))
+            }
+            Untaken::Encoded => {
+                bad(StatusCode::UNSUPPORTED_MEDIA_TYPE, "a Content-Encoding is not accepted; send the body as it is")
+            }
+            Untaken::Broken => bad(StatusCode::BAD_REQUEST, "the request's body broke off"),
+        }
+    }
+
+    fn guarded(&self, uri: &Uri, headers: &HeaderMap, answer: impl FnOnce() -> Response<Body>) -> Response<Body> {
+        match self.auth.caller(uri, headers) {
+            Ok(_) => answer(),
+            Err(denied) => plain(refused(denied)),
+        }
+    }
+
+    fn operated(&self, uri: &Uri, headers: &HeaderMap, answer: impl FnOnce() -> Response<Body>) -> Response<Body> {
+        match self.auth.operator(uri, headers) {
+            Ok(_) => answer(),
+            Err(denied) => plain(refused(denied)),
+        }
+    }
+
+    fn ready(&self) -> Response<Body> {
+        let (status, word) = if self.draining.is_cancelled() {
+            (StatusCode::SERVICE_UNAVAILABLE, "draining")
+        } else if self.handle.ready() {
+            (StatusCode::OK, "ready")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "not ready")
+        };
+        json_response(status, json!({ "status": word }).to_string())
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        let mut response = Response::new(Body::Full(self.handle.metrics().into()));
+        let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+
+    fn card(&self, name: &AgentId, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
+        let who = match self.auth.caller(uri, headers) {
+            Ok(who) => who,
+            Err(denied) => return plain(refused(denied)),
+        };
+        let Some(agent) = self.agent(name).filter(|_| who.may_call(name)) else { return plain(rpc::unknown(name)) };
+        let upstream = self.handle.card(name);
+        let upstream = upstream.as_ref().map(|card| card.raw.as_bytes());
+        cards::serve(agent, upstream, &self.base(uri, headers), !self.auth.is_open(), self.since, headers)
+    }
+
+    /// Where callers reach this gateway: as configured, else as this one did.
+    fn base(&self, uri: &Uri, headers: &HeaderMap) -> String {
+        if let Some(url) = &self.public_url {
+            return url.clone();
+        }
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.or_else(|| uri.authority().map(http::uri::Authority::as_str));
+        let host = host.filter(|host| host.parse::<http::uri::Authority>().is_ok() && !host.contains('@'));
+        format!("http://{}", host.unwrap_or(&self.listening))
+    }
+}
+
+impl Service for Router {
+    async fn call(&self, request: Request<Incoming>) -> Response<Body> {
+        self.route(request).await
+    }
+
+    fn panicked(&self, uri: &Uri) -> Response<Body> {
+        let text = "the gateway made a mistake; it is in its log";
+        let mut problem = Problem::of(Reason::Internal, text);
+        problem.error.code = INTERNAL;
+        match Route::of(uri.path()) {
+            Route::Rpc(_) => rpc::problem(&Id::null(), problem),
+            Route::Index
+            | Route::Health
+            | Route::Ready
+            | Route::Metrics
+            | Route::Agents
+            | Route::ResetBreaker(_)
+            | Route::Card(_)
+            | Route::Nothing => plain(problem),
+        }
+    }
+}
+
+fn refused(denied: Denied) -> Problem {
+    Problem::refusal(denied.reason, denied.text)
+}
+
+fn index() -> Response<Body> {
+    let body = json!({
+        "name": "watertight",
+        "version": env!("CARGO_PKG_VERSION"),
+        "a2a": "/agents/{agent}",
+        "card": "/agents/{agent}/.well-known/agent-card.json",
+        "agents": "/v1/agents",
+        "metrics": "/metrics",
+        "health": ["/healthz", "/readyz"],
+    });
+    json_response(StatusCode::OK, body.to_string())
+}
+
+fn nothing(uri: &Uri) -> Response<Body> {
+    let text = format!("there is nothing at {}", watertight_a2a::text::clean(uri.path(), 128));
+    plain(Problem { status: StatusCode::NOT_FOUND, ..Error::new(INVALID_REQUEST, text).into() })
+}
+
+fn wrong_method(route: &Route<'_>) -> Response<Body> {
+    let allowed: Vec<&str> = route.methods().iter().map(Method::as_str).collect();
+    let text = match route {
+        Route::Rpc(_) => {
+            "this takes JSON-RPC by POST; the agent's card is at .well-known/agent-card.json below it".to_owned()
+        }
+        Route::Index
+        | Route::Health
+        | Route::Ready
+        | Route::Metrics
+        | Route::Agents
+        | Route::ResetBreaker(_)
+        | Route::Card(_)
+        | Route::Nothing => format!("this takes {}", allowed.join(" and ")),
+    };
+    let mut response =
+        plain(Problem { status: StatusCode::METHOD_NOT_ALLOWED, ..Error::new(INVALID_REQUEST, text).into() });
+    response.headers_mut().extend(HeaderValue::try_from(allowed.join(", ")).ok().map(|value| (header::ALLOW, value)));
+    response
+}
+
+/// A problem in the shape of plain HTTP.
+pub(super) fn plain(problem: Problem) -> Response<Body> {
+    let mut body = format!(
+        "{{\"error\":{{\"code\":{},\"status\":\"{}\",\"message\":",
+        problem.status.as_u16(),
+        rpc_name(problem.status)
+    )
+    .into_bytes();
+    watertight_a2a::text::quote(&problem.error.message, &mut body);
+    body.extend_from_slice(b",\"details\":");
+    problem.error.write_data(&mut body);
+    body.extend_from_slice(b"}}");
+    let mut response = json_response(problem.status, body);
+    decorate(response.headers_mut(), &problem);
+    response
+}
+
+/// The google.rpc.Code that goes with a status.
+fn rpc_name(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        405 => "UNIMPLEMENTED",
+        409 => "ABORTED",
+        413 | 429 => "RESOURCE_EXHAUSTED",
+        500 => "INTERNAL",
+        503 => "UNAVAILABLE",
+        504 => "DEADLINE_EXCEEDED",
+        _ => "INVALID_ARGUMENT",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        for (path, route) in [
+            ("/", Route::Index),
+            ("/agents/hotels", Route::Rpc("hotels")),
+            ("/agents/hotels/", Route::Rpc("hotels")),
+            ("/agents/hotels/.well-known/agent-card.json", Route::Card("hotels")),
+            ("/v1/agents", Route::Agents),
+            ("/v1/agents/fx/breaker/reset", Route::ResetBreaker("fx")),
+            ("/metrics", Route::Metrics),
+            ("/agents", Route::Nothing),
+            ("/agents/", Route::Nothing),
+            ("/agents//", Route::Nothing),
+            ("/agents/hotels//", Route::Nothing),
+            ("/agents/hotels/x", Route::Nothing),
+            ("/v1/agents/fx/breaker/reset/x", Route::Nothing),
+            ("/healthz/x", Route::Nothing),
+            ("/%2e%2e/etc", Route::Nothing),
+        ] {
+            assert_eq!(Route::of(path), route, "{path}");
+        }
+    }
+
+    #[test]
+    fn plain_errors_are_json_too() {
+        let response = plain(rpc::unknown(&AgentId::new("no\u{1b}body")));
+        assert_eq!(response.status(), 404);
+        let Body::Full(body) = response.into_body() else { panic!("a whole body") };
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&body["error"]["code"], &body["error"]["status"]), (&json!(404), &json!("NOT_FOUND")));
+        assert_eq!(body["error"]["details"][0]["reason"], "agent_unknown");
+        assert!(!body["error"]["message"].as_str().unwrap().contains('\u{1b}'));
+    }
+}
