@@ -76,7 +76,7 @@ impl Agent {
         let line = self.bulkhead.next_wake();
         let gate = (!self.queue.is_empty())
             .then(|| match self.closed_until(now) {
-                Some(Closed::Breaker(until)) => until,
+                Some(Closed::Breaker(until)) => until.or_else(|| self.breaker.wake_after(now)),
                 Some(Closed::Pacing(until)) => Some(until),
                 None => None,
             })

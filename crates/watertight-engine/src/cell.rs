@@ -62,6 +62,8 @@ pub struct Cell {
     /// Outputs by the commit that they stand on.
     held: BTreeMap<u64, Vec<Output>>,
     ready: VecDeque<Output>,
+    /// Something has to be written, and the store had no room for it.
+    blocked: bool,
     /// Handled in the current step, in order; after a panic, the last one is the one to blame.
     handling: Vec<Input>,
 }
@@ -78,6 +80,7 @@ impl Cell {
             open: BTreeMap::new(),
             held: BTreeMap::new(),
             ready: VecDeque::new(),
+            blocked: false,
             handling: Vec::new(),
         }
     }
@@ -184,6 +187,7 @@ impl Cell {
         for input in self.handling.drain(..).filter(|input| unsaved && is_news(input)) {
             self.in_doubt.push_back((self.next, input));
         }
+        self.blocked = unsaved && !room;
         if !unsaved || !room {
             return None;
         }
@@ -212,6 +216,7 @@ impl Cell {
     /// All commits up to this one are durable.
     pub fn committed(&mut self, n: u64) {
         self.durable = self.durable.max(n);
+        self.blocked = false;
         while let Some(entry) = self.held.first_entry() {
             if *entry.key() > self.durable {
                 break;
@@ -232,11 +237,12 @@ impl Cell {
         output
     }
 
-    /// When to step again without an input; in the past if there is something to decide or to write already. `None`:
-    /// not before an input.
+    /// When to step again without an input or a durable commit; now if there is something to decide or to write
+    /// already. What waits for room in the store waits for [`Cell::committed`]. `None`: not before an input.
     pub fn wake(&self) -> Option<Time> {
-        let unsaved = !self.engine.dirty.is_empty() || !self.engine.extra.is_empty() || !self.engine.out.is_empty();
-        if unsaved || self.waiting() > 0 {
+        let unsaved = !self.engine.dirty.is_empty() || !self.engine.extra.is_empty();
+        let untold = !self.engine.out.is_empty();
+        if unsaved && !self.blocked || untold || self.waiting() > 0 {
             return Some(self.engine.now);
         }
         self.engine.next_wake()

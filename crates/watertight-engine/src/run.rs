@@ -33,7 +33,9 @@ impl Engine {
         let deadline = turn.budget.deadline;
         let id = live.row.agent.clone();
         if let Some(agent) = self.agents.get_mut(&id) {
-            agent.retries.deposit(now);
+            if live.row.turn.attempts == 1 {
+                agent.retries.deposit(now);
+            }
             if agent.breaker.gate(now) == Gate::Probe {
                 live.probe = Some(agent.breaker.begin_probe(now));
             }

@@ -134,6 +134,8 @@ fn a_disk_without_room_folds_what_has_to_be_written() {
         cell.offer(watertight_engine::input::Input::Progressed { task: crate::world::task(1), attempt, progress });
         assert!(cell.step(w.now, false).is_none());
     }
+    assert!(cell.wake().is_none_or(|at| at > w.now), "nothing to do before the store has room");
+    cell.committed(0);
     assert!(cell.wake().is_some_and(|at| at <= w.now), "there is something to write");
     let commit = cell.step(w.now, true);
     let rows: Vec<u64> = commit
