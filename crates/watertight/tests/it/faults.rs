@@ -256,7 +256,7 @@ fn answers_that_stop_are_not_short_answers() {
         }
         _ => wire.ok(&json!({"message": said()})),
     });
-    let mut gateway = Config::new().agent("short", &agent.url(), &["wait = \"1s\"", "budget = \"1500ms\""]).start();
+    let mut gateway = Config::new().agent("short", &agent.url(), &["budget = \"1500ms\""]).start();
     let client = gateway.client();
     let any = ["agent_truncated", "agent_reset", "agent_malformed", "agent_no_answer", "deadline_exceeded"];
     for kind in ["cut", "chunks", "reset", "nothing", "no http", "drip"] {

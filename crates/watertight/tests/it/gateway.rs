@@ -158,13 +158,13 @@ impl Gateway {
         line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
     }
 
-    /// The sum of an agent's metrics whose name contains this, or `None` where there is no such metric.
+    /// The sum of an agent's metrics whose name ends so, or `None` where there is no such metric.
     pub(crate) fn metric(&self, name: &str, agent: &str) -> Option<f64> {
         let page = self.client().http("GET", "/metrics", &[], b"").unwrap();
         let page = String::from_utf8_lossy(&page.body).into_owned();
         let label = format!("agent=\"{agent}\"");
         page.lines()
-            .filter(|line| line.split('{').next().is_some_and(|n| n.contains(name)) && line.contains(&label))
+            .filter(|line| line.split('{').next().is_some_and(|n| n.ends_with(name)) && line.contains(&label))
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .reduce(|a, b| a + b)
     }

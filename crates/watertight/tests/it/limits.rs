@@ -164,7 +164,7 @@ fn ids_are_only_ids() {
 }
 
 #[test]
-fn two_conversations_of_one_name_never_meet_at_the_agent() {
+fn conversations_never_meet_at_the_agent() {
     // Toward the agent a context is an id of the gateway's own, the same for the same conversation.
     let (agent, gateway) = echoing();
     let client = gateway.client();

@@ -60,6 +60,8 @@ pub(crate) enum After {
 pub(crate) enum Card {
     /// There is none: 404.
     Missing,
+    /// It is asked for in vain.
+    Silent,
     Plain,
     Streaming,
 }
@@ -213,6 +215,10 @@ where
 
 fn answer_get(request: &Received, addr: SocketAddr, card: Card, wire: &mut Wire) -> After {
     let wanted = request.head.line.contains("/.well-known/agent-card.json");
+    if card == Card::Silent {
+        wire.hold(Duration::from_secs(600));
+        return After::Close;
+    }
     if card == Card::Missing || !wanted {
         return wire.answer(404, "text/plain", b"nothing here");
     }

@@ -12,6 +12,11 @@ use crate::peer::{After, Card, Peer};
 #[test]
 fn silence_is_felt_by_its_own_callers_only() {
     let mute = Peer::hole();
+    // This one does not even show its card.
+    let tomb = Peer::start(Card::Silent, |_, wire| {
+        wire.hold(ms(60_000));
+        After::Close
+    });
     let echo = Agent::echo();
     let gateway = Config::new()
         .agent(
@@ -19,18 +24,20 @@ fn silence_is_felt_by_its_own_callers_only() {
             &mute.url(),
             &["max_in_flight = 4", "max_waiting = 4", "max_wait = \"200ms\"", "budget = \"2s\""],
         )
+        .agent("tomb", &tomb.url(), &["budget = \"2s\""])
         .agent("echo", &echo.url(), &[])
         .start();
     let client = gateway.client();
 
     let times = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..16 {
-            scope.spawn(|| {
+        for n in 0..20 {
+            let (client, agent) = (&client, if n < 16 { "mute" } else { "tomb" });
+            scope.spawn(move || {
                 let start = now();
-                let fault = client.send("mute", "anybody there?").expect_err("nobody is there");
+                let fault = client.send(agent, "anybody there?").expect_err("nobody is there");
                 assert!(start.elapsed() < ms(4000), "a silent agent held its caller for {:?}", start.elapsed());
-                assert_eq!(fault.agent, "mute", "{fault:?}");
+                assert_eq!(fault.agent, agent, "{fault:?}");
                 let known = ["bulkhead_full", "deadline_exceeded", "agent_no_answer", "agent_connect_timeout"];
                 assert!(known.contains(&fault.reason.as_str()), "{fault:?}");
             });
