@@ -128,7 +128,7 @@ impl Scrub {
     /// Depth is bounded by the check that the card has passed.
     fn write(&self, value: Value<'_>, out: &mut Vec<u8>) {
         match value.kind() {
-            Kind::String => quote(&bounded(&value.as_str().unwrap_or_default()), out),
+            Kind::String => quote(&self.text(&value.as_str().unwrap_or_default()), out),
             Kind::Object => self.object(value, &[], out),
             Kind::Array => {
                 self.array(value, out, |item, out| self.write(item, out));
@@ -182,23 +182,44 @@ impl Scrub {
         object.close();
     }
 
-    /// Whether a value is a URL at the agent's own authority.
+    /// Text without the agent's own addresses, bounded.
+    fn text(&self, text: &str) -> String {
+        if self.authority.is_none() || !text.contains(':') {
+            return bounded(text);
+        }
+        let mut out = String::with_capacity(text.len());
+        for piece in text.split_inclusive(|c: char| c.is_whitespace() || "\"'`<>(),;".contains(c)) {
+            let word = piece.trim_end_matches(|c: char| c.is_whitespace() || "\"'`<>(),;.".contains(c));
+            if self.is_own(word) {
+                out.push_str("[address removed]");
+                out.push_str(piece.get(word.len()..).unwrap_or_default());
+            } else {
+                out.push_str(piece);
+            }
+        }
+        bounded(&out)
+    }
+
+    /// Whether a value is a URL at the agent's own authority, and nothing else.
     fn hides(&self, value: Value<'_>) -> bool {
-        let (Some((host, port)), Some(text)) = (&self.authority, value.as_str()) else { return false };
-        let text = text.trim();
-        let (scheme, rest) = text.split_once("://").unwrap_or(("", text.strip_prefix("//").unwrap_or(text)));
+        self.authority.is_some() && value.as_str().is_some_and(|text| self.is_own(text.trim()))
+    }
+
+    fn is_own(&self, url: &str) -> bool {
+        let Some((host, port)) = &self.authority else { return false };
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url.strip_prefix("//").unwrap_or(url)));
         let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
         let authority = authority.rsplit('@').next().unwrap_or(authority);
         let Some((their_host, their_port)) = split_authority(authority) else { return false };
-        if their_host != *host {
+        if their_host != *host || scheme.contains(char::is_whitespace) {
             return false;
         }
         let default = match scheme.to_ascii_lowercase().as_str() {
             "http" | "ws" => Some(80),
             "https" | "wss" => Some(443),
             // Without a scheme it is only an address if it says where: `host:port`, `//host`, `host/path`.
-            "" => return their_port == *port && (their_port.is_some() || !tail.is_empty() || text.starts_with("//")),
+            "" => return their_port == *port && (their_port.is_some() || !tail.is_empty() || url.starts_with("//")),
             _ => None,
         };
         match (their_port.or(default), port) {
