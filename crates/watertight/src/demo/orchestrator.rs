@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use watertight_policy::reason::{Kind, Reason};
 
 use super::client::Client;
 use super::clock::Clock;
@@ -60,14 +61,8 @@ impl Orchestrator {
     /// Runs one trip to its answer and writes it down.
     pub(super) async fn trip(&self, number: u64, phase: Phase) {
         let arrived = self.clock.now();
-        let made = Agent::ALL.map(|agent| (agent, self.clock.now(), self.call(agent, number, arrived)));
-        let mut offers = [const { None }; 3];
-        for (slot, (agent, made, handle)) in offers.iter_mut().zip(made) {
-            let reply = self.await_call(arrived, handle).await;
-            *slot = reply.offer;
-            let call = Call { agent, phase, made, trip: arrived, ended: reply.ended, outcome: reply.outcome };
-            self.records().calls.push(call);
-        }
+        let [flights, hotels, fx] = Agent::ALL.map(|agent| self.ask(agent, number, phase, arrived));
+        let offers: [Option<Offer>; 3] = tokio::join!(flights, hotels, fx).into();
         let answer = match offers.iter().flatten().count() {
             0 => Answer::Nothing,
             3 => Answer::Full,
@@ -77,6 +72,14 @@ impl Orchestrator {
         let mut records = self.records();
         records.trips.push(Trip { phase, arrived, answered: self.clock.now(), answer });
         records.last_answer = said;
+    }
+
+    /// Makes one of a trip's calls and writes down how it ended.
+    async fn ask(&self, agent: Agent, number: u64, phase: Phase, arrived: Duration) -> Option<Offer> {
+        let made = self.clock.now();
+        let Reply { ended, outcome, offer } = self.await_call(arrived, self.call(agent, number, arrived)).await;
+        self.records().calls.push(Call { agent, phase, made, trip: arrived, ended, outcome });
+        offer
     }
 
     /// The call runs in a task of its own, with or without a trip that waits for it.
@@ -149,25 +152,29 @@ fn read(answer: Result<Value, String>) -> (Outcome, Option<Offer>) {
     }
 }
 
-/// The gateway's own errors carry its reason; among them only a deadline and an agent's failure are not refusals.
+/// The gateway's own errors carry its reason; what an agent says itself is its failure.
 fn read_error(error: &Value) -> Outcome {
     let info = error["data"].as_array().into_iter().flatten().find(|info| info["reason"].is_string());
     match info.and_then(|info| Some((info["domain"].as_str()?, info["reason"].as_str()?))) {
-        Some(("watertight", reason)) if reason.contains("deadline") => Outcome::Cut,
-        Some(("watertight", reason)) if !reason.starts_with("agent_") || is_breaker(reason) => {
-            Outcome::Refused(reason.to_owned())
-        }
-        Some((_, reason)) => Outcome::Failed(reason.to_owned()),
+        Some(("watertight", word)) => told(word),
+        Some((_, word)) => Outcome::Failed(word.to_owned()),
         None => Outcome::Failed(format!("error {}", error["code"])),
     }
 }
 
-/// A task that the gateway ended at its deadline says so beside its state.
+/// A task that the gateway ended says why beside its state.
 fn read_unfinished(task: &Value, state: &str) -> Outcome {
     match reason_within(&[&task["metadata"], &task["status"]["message"]["metadata"]]) {
-        Some(reason) if reason.contains("deadline") => Outcome::Cut,
-        Some(reason) => Outcome::Failed(reason),
+        Some(word) => told(&word),
         None => Outcome::Failed(state.to_owned()),
+    }
+}
+
+fn told(word: &str) -> Outcome {
+    match Reason::from_word(word).map(|reason| (reason, reason.kind())) {
+        Some((Reason::DeadlineExceeded, _)) => Outcome::Cut,
+        Some((_, Kind::Refusal)) => Outcome::Refused(word.to_owned()),
+        Some((_, Kind::Failure | Kind::Waiting)) | None => Outcome::Failed(word.to_owned()),
     }
 }
 
@@ -181,11 +188,6 @@ fn reason_within(places: &[&Value]) -> Option<String> {
         Value::Array(items) => items.iter().find_map(|item| reason_within(&[item])),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     })
-}
-
-/// The gateway's words for a breaker that lets nothing through.
-pub(super) fn is_breaker(reason: &str) -> bool {
-    reason.contains("breaker") || reason.contains("ejected") || reason.contains("probing")
 }
 
 fn first_offer(task: &Value) -> Option<Offer> {
@@ -243,7 +245,7 @@ mod tests {
     #[test]
     fn refusals_cuts_and_failures_are_told_apart() {
         assert_eq!(outcome(gateway_error("bulkhead_full")), Outcome::Refused("bulkhead_full".into()));
-        assert_eq!(outcome(gateway_error("agent_ejected")), Outcome::Refused("agent_ejected".into()));
+        assert_eq!(outcome(gateway_error("breaker_open")), Outcome::Refused("breaker_open".into()));
         assert_eq!(outcome(gateway_error("deadline_exceeded")), Outcome::Cut);
         assert_eq!(outcome(gateway_error("agent_unreachable")), Outcome::Failed("agent_unreachable".into()));
         let cut = json!({"metadata": {"watertight": {"reason": "deadline_exceeded"}}});

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use watertight_policy::reason::Reason;
 
 use super::Mode;
 use super::model::{Agent, Answer, Call, Outcome, Phase, RESERVE, TRIP_BUDGET, Trip};
-use super::orchestrator::is_breaker;
 use super::report::{Facts, HotelsLog, Work, round, show};
 use super::stats::{Samples, most_at_once};
 
@@ -88,7 +88,10 @@ fn slots_full(facts: &Facts) -> Verdict {
 fn refused_by_bulkhead(facts: &Facts) -> Verdict {
     let limit = Agent::Hotels.bulkhead().max_wait + SLACK;
     let claim = format!("a hotels call without a slot is refused within {}", show(limit));
-    let waits: Samples = refusals(facts, false).map(Call::took).collect();
+    // A call that waits for a slot when the breaker opens is refused by the breaker, but it had waited for the slot.
+    let opened = ejected_from(facts).unwrap_or(Duration::MAX);
+    let waiting = refusals(facts, Reason::BreakerOpen).filter(|call| call.made < opened);
+    let waits: Samples = refusals(facts, Reason::BulkheadFull).chain(waiting).map(Call::took).collect();
     let verdict = Verdict::new("refused_by_bulkhead", claim);
     let Some(longest) = waits.max() else { return verdict };
     let text = format!("{} refused, the longest waited {}", waits.len(), show(longest));
@@ -97,11 +100,11 @@ fn refused_by_bulkhead(facts: &Facts) -> Verdict {
 
 fn refused_by_breaker(facts: &Facts) -> Verdict {
     let claim = format!("once the breaker is open, refusal takes at most {} (p99)", show(REFUSED_WITHIN));
-    let waits: Samples = refusals(facts, true).map(Call::took).collect();
     let verdict = Verdict::new("refused_by_breaker", claim);
-    let (Some(p50), Some(p99), Some(opened)) = (waits.quantile(50), waits.quantile(99), ejected_from(facts)) else {
-        return verdict;
-    };
+    let Some(opened) = ejected_from(facts) else { return verdict };
+    let arrived_later = refusals(facts, Reason::BreakerOpen).filter(|call| call.made >= opened);
+    let waits: Samples = arrived_later.map(Call::took).collect();
+    let (Some(p50), Some(p99)) = (waits.quantile(50), waits.quantile(99)) else { return verdict };
     let opened = opened.saturating_sub(facts.fault_from);
     let text = format!("open after {}; {} refused, p50 {}, p99 {}", show(opened), waits.len(), show(p50), show(p99));
     let figures = [
@@ -202,14 +205,13 @@ fn cuts(facts: &Facts) -> impl Iterator<Item = &Call> {
     hotels(facts).filter(|call| call.outcome == Outcome::Cut)
 }
 
-fn refusals(facts: &Facts, by_breaker: bool) -> impl Iterator<Item = &Call> {
-    let mine = move |call: &&Call| matches!(&call.outcome, Outcome::Refused(r) if is_breaker(r) == by_breaker);
-    hotels(facts).filter(mine)
+fn refusals(facts: &Facts, why: Reason) -> impl Iterator<Item = &Call> {
+    hotels(facts).filter(move |call| matches!(&call.outcome, Outcome::Refused(word) if word == why.as_str()))
 }
 
 /// When the breaker was first met.
 fn ejected_from(facts: &Facts) -> Option<Duration> {
-    refusals(facts, true).map(|call| call.ended).min()
+    refusals(facts, Reason::BreakerOpen).map(|call| call.ended).min()
 }
 
 /// When the first call since the ejection came back good.

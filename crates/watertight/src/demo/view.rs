@@ -163,16 +163,8 @@ fn trips(now: Duration, records: &Records) -> [String; 3] {
 
 fn recent_calls(records: &Records, agent: Agent, now: Duration) -> impl Iterator<Item = &Call> {
     let from = now.saturating_sub(WINDOW);
-    records
-        .calls
-        .iter()
-        .rev()
-        .take_while(move |call| call.ended + GIVE_OR_TAKE >= from)
-        .filter(move |call| call.agent == agent && call.ended >= from)
+    records.calls.iter().rev().take_while(move |call| call.ended >= from).filter(move |call| call.agent == agent)
 }
-
-/// Calls are written down when their trip collects them, up to a trip's length after they ended.
-const GIVE_OR_TAKE: Duration = Duration::from_secs(6);
 
 fn recent_trips(records: &Records, now: Duration, window: Duration) -> impl Iterator<Item = &Trip> {
     let from = now.saturating_sub(window);

@@ -26,6 +26,7 @@ fn good() -> Facts {
     }
     calls.push(call(Agent::Hotels, Phase::During, 10_000, 5_701, Outcome::Cut));
     calls.push(refused(11_000, 503, "bulkhead_full"));
+    calls.push(refused(15_750, 250, "breaker_open")); // It had waited for a slot.
     calls.push(refused(16_000, 1, "breaker_open"));
     calls.push(call(Agent::Hotels, Phase::During, 18_000, 5_705, Outcome::Cut));
     calls.push(refused(18_500, 2, "breaker_open"));
@@ -61,7 +62,7 @@ fn a_good_run_passes_every_verdict() {
             "p99 404 ms before, 404 ms during the fault; 40 of 40 ok",
             "p99 204 ms before, 204 ms during the fault; 40 of 40 ok",
             "after 1.86 s",
-            "1 refused, the longest waited 503 ms",
+            "2 refused, the longest waited 503 ms",
             "open after 6.06 s; 2 refused, p50 1.0 ms, p99 2.0 ms",
             "2 cut, between 5.701 s and 5.705 s",
             "2 cut, 2 cancelled, 0 still running at the end",
