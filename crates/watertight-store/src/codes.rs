@@ -99,6 +99,9 @@ mod tests {
         assert!((0..5).all(|code| to_cancel(code).map(cancel) == Some(code)));
         assert!((0..2).all(|code| to_reply(code).map(reply) == Some(code)));
         assert!((1..3).all(|code| to_dialect(code).map(dialect) == Some(code)));
-        assert_eq!((to_state(8), to_delivery(3), to_phase(4), to_cancel(5), to_reply(2)), (None, None, None, None, None));
+        assert_eq!(
+            (to_state(8), to_delivery(3), to_phase(4), to_cancel(5), to_reply(2)),
+            (None, None, None, None, None)
+        );
     }
 }

@@ -50,9 +50,14 @@ pub(crate) struct Work {
 }
 
 pub(crate) enum Job {
-    Commit { writes: Vec<Write>, ack: Ack },
+    Commit {
+        writes: Vec<Write>,
+        ack: Ack,
+    },
     /// A commit that came when too much waited already. It keeps its place, so that the answers stay in order.
-    Refused { ack: Ack },
+    Refused {
+        ack: Ack,
+    },
     Delta(Delta),
 }
 
@@ -127,13 +132,13 @@ impl Queue {
         let full = state.items.len() >= MAX_COMMITS || (state.bytes + bytes > MAX_BYTES && !state.items.is_empty());
         let work = if full {
             state.torn.extend(snapshots(&writes));
-            Work { fence, job: Job::Refused { ack }, rows: 0, bytes: 0, large: false }
+            Work { fence, job: Job::Refused { ack }, rows: 1, bytes: 0, large: false }
         } else {
             for task in snapshots(&writes) {
                 state.torn.remove(&task);
             }
             let large = writes.iter().flat_map(|write| [&write.message, &write.record]).flatten().any(is_large);
-            Work { fence, rows: writes.len(), bytes, large, job: Job::Commit { writes, ack } }
+            Work { fence, rows: writes.len().max(1), bytes, large, job: Job::Commit { writes, ack } }
         };
         self.push(state, Item::Work(work));
     }

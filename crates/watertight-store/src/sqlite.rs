@@ -40,7 +40,8 @@ impl SqliteStore {
         let mut hand = Hand::new(opened.connection, opened.path, opened.lock);
         let lease = hand.lease().map_err(|error| OpenError::Sqlite { path: path.clone(), text: error.to_string() })?;
         let writer = Writer::start(format!("store-{cell}"), hand, lease.fence);
-        let writer = writer.map_err(|source| OpenError::Io { doing: "start a thread for", path: path.clone(), source })?;
+        let writer =
+            writer.map_err(|source| OpenError::Io { doing: "start a thread for", path: path.clone(), source })?;
         Ok((SqliteStore { readers: Readers::new(path), writer }, lease))
     }
 

@@ -154,13 +154,9 @@ impl<D: Disk> Desk<D> {
     }
 
     fn fold(&mut self, works: Vec<Work>) {
-        let mut batch = Batch { open: false, written: Vec::new(), answers: Vec::new() };
+        let mut batch = Batch::default();
         for work in works {
             let result = self.write(&mut batch, &work);
-            if matches!(result, Err(CommitError::Unavailable(_))) && batch.open {
-                self.disk.abandon();
-                batch.open = false;
-            }
             if let Err(error) = &result
                 && *error != CommitError::Fenced
                 && work.fence == self.fence
@@ -178,10 +174,12 @@ impl<D: Disk> Desk<D> {
             } else {
                 self.queue.counts.transactions.fetch_add(1, Relaxed);
                 batch.written.clear();
+                batch.deltas = 0;
             }
         }
         // What is left here was written into a transaction that was taken back.
         self.queue.tear(std::mem::take(&mut batch.written));
+        self.queue.counts.dropped.fetch_add(std::mem::take(&mut batch.deltas), Relaxed);
         let lost = self.broken.clone().filter(|_| !batch.open);
         for (ack, result) in batch.answers {
             ack.give(match (result, &lost) {
@@ -198,22 +196,32 @@ impl<D: Disk> Desk<D> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        let (laid, pieces) = self.disk.lay(&work.job)?;
+        if matches!(work.job, Job::Refused { .. }) {
+            return Err(CommitError::Unavailable("too much waits for it already".into()));
+        }
+        let result = self.put(batch, &work.job);
+        if matches!(result, Err(CommitError::Unavailable(_) | CommitError::Fenced)) && batch.open {
+            self.disk.abandon();
+            batch.open = false;
+        }
+        result
+    }
+
+    fn put(&mut self, batch: &mut Batch, job: &Job) -> Result<(), CommitError> {
+        let (laid, pieces) = self.disk.lay(job)?;
         self.queue.counts.pieces.fetch_add(pieces, Relaxed);
         if !batch.open {
             let stored = self.disk.begin()?;
             batch.open = true;
             if stored != self.fence {
                 // Somebody wrote past the lock. Nothing here is ours any more.
-                self.disk.abandon();
-                batch.open = false;
                 return Err(CommitError::Fenced);
             }
         }
-        match &work.job {
+        match job {
             Job::Commit { writes, .. } => self.disk.apply(writes, &laid),
             Job::Delta(delta) => self.disk.delta(delta, &laid),
-            Job::Refused { .. } => Err(CommitError::Unavailable("too much waits for it already".into())),
+            Job::Refused { .. } => Ok(()),
         }
     }
 
@@ -226,10 +234,12 @@ impl<D: Disk> Desk<D> {
 }
 
 /// One transaction's worth.
+#[derive(Default)]
 struct Batch {
     open: bool,
     /// Tasks with bodies in this transaction.
     written: Vec<TaskId>,
+    deltas: u64,
     answers: Vec<(Ack, Result<(), CommitError>)>,
 }
 
@@ -250,6 +260,7 @@ impl Batch {
                     queue.tear([delta.task]);
                 } else {
                     self.written.push(delta.task);
+                    self.deltas += 1;
                 }
             }
         }

@@ -301,9 +301,9 @@ impl Disk for Hand {
     }
 
     fn begin(&mut self) -> Result<u64, CommitError> {
-        let begun = self.run("BEGIN IMMEDIATE", ()).and_then(|_| {
-            self.statement("SELECT fence FROM meta")?.query_row((), |row| row.get::<_, i64>(0))
-        });
+        let begun = self
+            .run("BEGIN IMMEDIATE", ())
+            .and_then(|_| self.statement("SELECT fence FROM meta")?.query_row((), |row| row.get::<_, i64>(0)));
         begun.map(|fence| fence as u64).map_err(|error| {
             let error = self.unavailable(&error);
             self.abandon();

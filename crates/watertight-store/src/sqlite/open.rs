@@ -102,7 +102,8 @@ fn lock(path: &Path) -> Result<File, OpenError> {
 /// Which schema it has: 0 for a new one. Nothing is written before this has looked.
 fn inspect(connection: &Connection, path: &Path, cell: u32) -> Result<i64, OpenError> {
     let ask = |sql| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
-    let look = || Ok((ask("PRAGMA application_id")?, ask("PRAGMA user_version")?, ask("SELECT count(*) FROM sqlite_schema")?));
+    let look =
+        || Ok((ask("PRAGMA application_id")?, ask("PRAGMA user_version")?, ask("SELECT count(*) FROM sqlite_schema")?));
     let (application, found, things) =
         look().map_err(|error: rusqlite::Error| OpenError::Sqlite { path: path.into(), text: error.to_string() })?;
     let known = MIGRATIONS.len() as i64;
@@ -134,7 +135,10 @@ fn migrate(connection: &Connection, version: i64, cell: u32) -> rusqlite::Result
         let transaction = connection.unchecked_transaction()?;
         transaction.execute_batch(sql)?;
         if at == 0 {
-            transaction.execute("INSERT INTO meta (one, cell, fence, saved, keys_changed, keys_id) VALUES (1, ?1, 0, 0, 0, 0)", [cell])?;
+            transaction.execute(
+                "INSERT INTO meta (one, cell, fence, saved, keys_changed, keys_id) VALUES (1, ?1, 0, 0, 0, 0)",
+                [cell],
+            )?;
         }
         transaction.pragma_update(None, "application_id", APPLICATION)?;
         transaction.pragma_update(None, "user_version", at as i64 + 1)?;

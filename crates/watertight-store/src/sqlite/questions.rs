@@ -29,7 +29,10 @@ pub(super) const PAIRS: &str = "SELECT id FROM pair WHERE tenant = ?1 AND caller
 macro_rules! filtered {
     ($index:literal, $context:literal) => {
         concat!(
-            " FROM delegation d INDEXED BY ", $index, " JOIN pair p ON p.id = d.pair WHERE d.pair = ?1 AND ", $context,
+            " FROM delegation d INDEXED BY ",
+            $index,
+            " JOIN pair p ON p.id = d.pair WHERE d.pair = ?1 AND ",
+            $context,
             " AND d.changed >= ?3 AND (?4 >> d.state) & 1 = 1"
         )
     };
@@ -39,7 +42,9 @@ macro_rules! filtered {
 macro_rules! page {
     ($index:literal, $context:literal) => {
         concat!(
-            "SELECT ", columns!(), filtered!($index, $context),
+            "SELECT ",
+            columns!(),
+            filtered!($index, $context),
             " AND (d.changed, d.task) < (?5, ?6) ORDER BY d.changed DESC, d.task DESC LIMIT ?7"
         )
     };

@@ -141,11 +141,7 @@ impl Names {
                 waiting_on: reason(from, 24)?,
                 not_before: from.get::<_, Moment>(25)?.0,
                 expires: from.get::<_, Moment>(26)?.0,
-                budget: Budget {
-                    deadline: from.get::<_, Moment>(27)?.0,
-                    depth: from.get(28)?,
-                    fanout: from.get(29)?,
-                },
+                budget: Budget { deadline: from.get::<_, Moment>(27)?.0, depth: from.get(28)?, fanout: from.get(29)? },
                 attempts: from.get(30)?,
                 runs_for: from.get::<_, Option<Moment>>(31)?.map(|it| it.0.since(Time::ZERO)),
             },
@@ -199,7 +195,9 @@ impl FromSql for Moment {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         match value.as_i64()? {
             i64::MAX => Ok(Moment(Time::FAR)),
-            micros => u64::try_from(micros).map(|it| Moment(Time::from_micros(it))).map_err(|_| FromSqlError::OutOfRange(micros)),
+            micros => u64::try_from(micros)
+                .map(|it| Moment(Time::from_micros(it)))
+                .map_err(|_| FromSqlError::OutOfRange(micros)),
         }
     }
 }

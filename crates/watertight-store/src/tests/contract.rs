@@ -129,7 +129,8 @@ fn a_commit_is_all_or_nothing_and_what_stands_on_it_fails() {
     both(|store, lease| {
         let gate = hold(&store, lease.fence);
         let before = store.stats().transactions;
-        let halves = vec![save(&row(2)), save_key(&row(2)), save_context(&row(2), "far"), save(&Row { version: 9, ..row(3) })];
+        let halves =
+            vec![save(&row(2)), save_key(&row(2)), save_context(&row(2), "far"), save(&Row { version: 9, ..row(3) })];
         let mut commits = vec![vec![save(&row(1))], halves, vec![save(&row(4))], vec![]];
         let answers = commit_all(&store, commits.drain(..).map(|writes| (lease.fence, writes)));
         drop(gate);

@@ -8,6 +8,7 @@ use watertight_engine::record::TaskState;
 use watertight_policy::time::Span;
 
 use super::*;
+
 fn refused(directory: &Path, cell: u32) -> String {
     Store::open(directory, cell).err().expect("it opened").to_string()
 }
@@ -74,7 +75,8 @@ fn what_is_not_ours_is_left_alone() {
     let text = refused(home.path(), 5);
     assert!(text.contains("it is that of cell 0"), "{text}");
 
-    std::fs::write(home.path().join("cell-6.sqlite"), "this is a letter, and not a database at all".repeat(99)).unwrap();
+    std::fs::write(home.path().join("cell-6.sqlite"), "this is a letter, and not a database at all".repeat(99))
+        .unwrap();
     let text = refused(home.path(), 6);
     assert!(text.contains("cell-6.sqlite") && text.contains("not a database"), "{text}");
 }
@@ -202,15 +204,38 @@ fn questions_are_answered_by_an_index() {
     drop(store);
     let connection = inside(home.path());
     for (sql, index) in crate::sqlite::questions::ANSWERED_BY {
-        let plan: Vec<String> = connection
-            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
-            .unwrap()
-            .query_map((), |row| row.get(3))
-            .unwrap()
-            .map(Result::unwrap)
-            .collect();
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let nothing = rusqlite::params_from_iter(vec![rusqlite::types::Null; statement.parameter_count()]);
+        let plan: Vec<String> = statement.query_map(nothing, |row| row.get(3)).unwrap().map(Result::unwrap).collect();
         let plan = plan.join("; ");
         assert!(plan.contains(index), "{sql}: {plan}");
         assert!(!plan.contains("TEMP B-TREE") || sql.contains("d.context = ?2"), "{sql}: {plan}");
     }
+}
+
+#[test]
+fn who_wrote_past_the_lock_is_obeyed() {
+    let home = tempfile::tempdir().unwrap();
+    let (store, lease) = Store::open(home.path(), 0).unwrap();
+    inside(home.path()).execute_batch("UPDATE meta SET fence = fence + 5").unwrap();
+    let answers = commit_all(&store, (1..=3).map(|n| (lease.fence, vec![save(&row(n))])));
+    assert!(answers.into_iter().all(|(_, result)| result == Err(CommitError::Fenced)));
+    assert_eq!(store.load(), Ok(vec![]));
+    let lease = store.relet().unwrap();
+    assert_eq!(commit(&store, lease.fence, vec![save(&row(1))]), Ok(()));
+}
+
+#[test]
+fn what_makes_no_sense_is_said_and_not_guessed() {
+    let home = tempfile::tempdir().unwrap();
+    let (store, lease) = Store::open(home.path(), 0).unwrap();
+    assert_eq!(commit(&store, lease.fence, vec![with_message(&row(1), bulk(100_000))]), Ok(()));
+    let garbled = |text: &str| store.task(TaskId(1)).is_err_and(|error| error.to_string().contains(text));
+    inside(home.path()).execute_batch("UPDATE delegation SET state = 9").unwrap();
+    assert!(garbled("9"));
+    inside(home.path()).execute_batch("UPDATE delegation SET state = 5, reason = 'bad_hair_day'").unwrap();
+    assert!(garbled("no reason is called bad_hair_day"));
+    inside(home.path()).execute_batch("DELETE FROM payload WHERE id = 2").unwrap();
+    let error = store.message(TaskId(1), 1).unwrap_err();
+    assert!(matches!(&error, crate::ReadError::Corrupt(text) if text.contains("not all there")), "{error}");
 }

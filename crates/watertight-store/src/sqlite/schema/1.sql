@@ -60,7 +60,7 @@ CREATE INDEX delegation_live    ON delegation (task) WHERE live = 1;
 CREATE INDEX delegation_ended   ON delegation (changed) WHERE live = 0;
 CREATE INDEX delegation_listed  ON delegation (pair, changed, task, state);
 CREATE INDEX delegation_context ON delegation (pair, context);
-CREATE INDEX delegation_remote  ON delegation (remote_task) WHERE remote_task IS NOT NULL;
+CREATE INDEX delegation_remote  ON delegation (remote_task, task) WHERE remote_task IS NOT NULL;
 
 -- What a task's texts are: kind 0, messages, by turn; kind 1, the record, 0; kind 2, what was appended to it since.
 CREATE TABLE body (
