@@ -4,21 +4,38 @@
 //! the look-ups that the engine needs and has no store for, and waits for the engine's answer on a line; a caller that
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use watertight_a2a::call::SendPeek;
-use watertight_engine::ids::{AgentId, Principal, TaskId};
-use watertight_engine::input::WireBudget;
-use watertight_engine::record::TaskState;
+use watertight_a2a::json::Json;
+use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
+use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget};
+use watertight_engine::record::{Row, TaskState};
 use watertight_policy::breaker;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
+use watertight_store::{ListQuery, Store};
 
-use crate::AgentSpec;
-use crate::hub::{EventId, Subscription, TaskView};
+use crate::agents::{Agent, Card};
+use crate::clock::{mint_context, mint_task};
+use crate::driver::inbox::Full;
+use crate::driver::lines::{Line, Told};
+use crate::driver::shared::{Health, Known, Shared};
+use crate::hub::{EventId, Hub, Message, Subscription, TaskView};
+use crate::{AgentSpec, StartError, metrics};
+
+/// Look-ups in the store that may wait or run at once. One more is refused (`cell_overloaded`).
+const MAX_LOOKUPS: usize = 1_024;
 
 /// See the module's header.
 #[derive(Clone)]
-pub struct Handle {}
+pub struct Handle {
+    shared: Arc<Shared>,
+}
 
 /// A message for an agent.
 pub struct NewCall {
@@ -149,85 +166,403 @@ pub struct AgentStats {
     pub pacing: Option<Span>,
     /// Open streams.
     pub streams: u32,
+    /// It is no longer configured; what runs goes on.
+    pub removed: bool,
 }
-
-/// The page token is none of ours.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadToken;
 
 /// Why there is no page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoPage {
-    /// See [`BadToken`].
+    /// The page token is none of ours.
     BadToken,
     /// The store cannot be read.
     StoreUnavailable,
 }
 
 impl Handle {
+    pub(crate) fn new(shared: Arc<Shared>) -> Handle {
+        Handle { shared }
+    }
+
     /// Sends a message to an agent. Dropping the future means that the caller is gone; the work goes on.
-    pub async fn submit(&self, _call: NewCall) -> Result<Accepted, Declined> {
-        unimplemented!()
+    pub async fn submit(&self, call: NewCall) -> Result<Accepted, Declined> {
+        let agent = call.agent.clone();
+        let refuse = |reason| self.refused(&agent, reason);
+        let Some(known) = self.shared.known(&agent) else { return Err(refuse(Reason::AgentUnknown)) };
+        self.open_for_work(&agent)?;
+        // An id that was never given out names no task.
+        let names = match call.peek.task_id.as_deref().map(TaskId::parse) {
+            Some(None) => return Err(Declined::NotFound),
+            Some(Some(task)) => Some(task),
+            None => None,
+        };
+        let ask = Ask {
+            key: Key {
+                principal: call.principal.clone(),
+                agent: agent.clone(),
+                message_id: call.peek.message_id.as_str().into(),
+            },
+            context: call.peek.context_id.as_deref().map(Arc::from),
+            // What is live, the cell knows better than the store.
+            names: names.filter(|task| self.shared.hub.live(*task).is_none()),
+        };
+        let found = self.look_up(&agent, ask.clone()).await?;
+        let now = self.shared.clock.now();
+        let minted = mint_task(now).and_then(|task| Ok((task, mint_context()?, mint_context()?)));
+        let Ok((task, new_context, remote_context)) = minted else { return Err(refuse(Reason::Internal)) };
+        let wait = call.wait.or(known.spec.wait);
+        let named = ask.context.is_some();
+        let submission = Submission {
+            line: self.shared.lines.mint(),
+            want: match call.want {
+                Want::Reply => input::Want::Reply { until: wait.map_or(Time::FAR, |wait| now + wait) },
+                Want::Stream => input::Want::Stream,
+                Want::Accepted => input::Want::Accepted,
+            },
+            task,
+            principal: call.principal.clone(),
+            agent: agent.clone(),
+            message_id: ask.key.message_id.clone(),
+            fingerprint: u128::from_be_bytes(call.peek.fingerprint.0),
+            names: names.map(|task| Named { task, terminal: found.terminal }),
+            context: ask.context.unwrap_or(new_context),
+            context_named: named,
+            remote_context: found.remote.or_else(|| named.then_some(remote_context)),
+            known: found.known,
+            budget: call.budget,
+            parent: call.parent,
+        };
+        let message = Message { params: Json::assume(call.params), trace: call.trace };
+        let (line, print) = (submission.line, submission.fingerprint);
+        self.shared.hub.propose(line, ask.key, print, message).map_err(|_| refuse(Reason::CellOverloaded))?;
+        let input = Input::Submitted(Box::new(submission));
+        let told = self.ask(line, &agent, task, call.want == Want::Stream, input).await?;
+        let Told::Task { task, replay, view, stream } = told else { return Err(declined(told)) };
+        let view = match view {
+            Some(view) => *view,
+            None => self.stored_view(&call.principal, &agent, task).await?,
+        };
+        let limits = self.shared.hub.limits();
+        let stream = match (call.want, stream) {
+            (Want::Stream, None) => Some(Subscription::over(view.clone(), limits)),
+            (_, stream) => stream,
+        };
+        Ok(Accepted { task, replay, view, stream })
     }
 
     /// Cancels a task, and gives it as it is afterwards.
-    pub async fn cancel(&self, _principal: Principal, _agent: AgentId, _task: TaskId) -> Result<TaskView, Declined> {
-        unimplemented!()
+    pub async fn cancel(&self, principal: Principal, agent: AgentId, task: TaskId) -> Result<TaskView, Declined> {
+        let live = self.shared.hub.live(task).filter(|live| live.belongs_to(&principal, &agent));
+        if live.and_then(|live| live.view()).is_none() {
+            let view = self.stored_view(&principal, &agent, task).await?;
+            return if view.state == TaskState::Canceled { Ok(view) } else { Err(Declined::NotCancelable) };
+        }
+        if self.shared.health() == Health::NoStore {
+            return Err(self.refused(&agent, Reason::StoreUnavailable));
+        }
+        let line = self.shared.lines.mint();
+        let (by, to) = (principal.clone(), agent.clone());
+        let told =
+            self.ask(line, &agent, task, false, Input::CancelAsked { line, principal: by, agent: to, task }).await?;
+        match told {
+            Told::Task { view: Some(view), .. } => Ok(*view),
+            Told::Task { view: None, .. } => self.stored_view(&principal, &agent, task).await,
+            Told::Declined(declined) => Err(declined),
+        }
     }
 
     /// A task of this caller with this agent.
-    pub async fn task(&self, _principal: &Principal, _agent: &AgentId, _task: TaskId) -> Result<TaskView, Declined> {
-        unimplemented!()
+    pub async fn task(&self, principal: &Principal, agent: &AgentId, task: TaskId) -> Result<TaskView, Declined> {
+        let live = self.shared.hub.live(task).filter(|live| live.belongs_to(principal, agent));
+        match live.and_then(|live| live.view()) {
+            Some(view) => Ok(view),
+            None => self.stored_view(principal, agent, task).await,
+        }
     }
 
     /// The caller's tasks.
-    pub async fn list(&self, _principal: &Principal, _filter: Filter) -> Result<Page, NoPage> {
-        unimplemented!()
+    pub async fn list(&self, principal: &Principal, filter: Filter) -> Result<Page, NoPage> {
+        let after = filter.after.as_deref().map(|token| read_token(token).ok_or(NoPage::BadToken)).transpose()?;
+        let query = ListQuery {
+            agent: filter.agent,
+            context: filter.context,
+            states: filter.state.map(|state| vec![state]),
+            changed_after: filter.changed_since,
+            after,
+            limit: filter.limit.clamp(1, 100),
+            ..ListQuery::of(principal.clone())
+        };
+        let (store, limit) = (self.shared.store.clone(), query.limit);
+        let hub = self.shared.hub.clone();
+        let read = self.blocking(move || {
+            let page = store.list(&query)?;
+            let mut tasks = Vec::with_capacity(page.rows.len());
+            for row in &page.rows {
+                let live = hub.live(row.task).and_then(|live| live.view());
+                tasks.push(match live {
+                    Some(view) => view,
+                    None => stored(&store, row)?,
+                });
+            }
+            let last = page.rows.last().filter(|_| page.rows.len() == limit);
+            let next = last.map(|row| format!("{:016x}{}", row.changed.as_micros(), row.task));
+            Ok(Page { tasks, next, total: page.total })
+        });
+        read.await.map_err(|_| NoPage::StoreUnavailable)
     }
 
     /// A task's events: a snapshot, then what is newer; or everything after `after`, if that is still held.
     pub async fn subscribe(
         &self,
-        _principal: &Principal,
-        _agent: &AgentId,
-        _task: TaskId,
-        _after: Option<EventId>,
+        principal: &Principal,
+        agent: &AgentId,
+        task: TaskId,
+        after: Option<EventId>,
     ) -> Result<Subscription, Declined> {
-        unimplemented!()
+        if let Health::Draining { .. } | Health::Gone = self.shared.health() {
+            return Err(self.refused(agent, Reason::ShuttingDown));
+        }
+        let live = self.shared.hub.live(task).filter(|live| live.belongs_to(principal, agent));
+        let shown = live.and_then(|live| live.view().map(|_| live));
+        let Some(live) = shown else {
+            let view = self.stored_view(principal, agent, task).await?;
+            return Err(if view.state.is_terminal() { Declined::TaskTerminal } else { Declined::NotFound });
+        };
+        self.shared.hub.join(live, after, self.shared.clock.now()).ok_or(Declined::TaskTerminal)
     }
 
     /// The agents' walls, at most a quarter of a second old.
     pub fn agents(&self) -> Vec<AgentStats> {
-        unimplemented!()
+        let now = self.shared.clock.now();
+        let stats = |view: &watertight_engine::cell::AgentView| AgentStats {
+            agent: view.agent.clone(),
+            in_flight: view.in_flight,
+            max_in_flight: view.max_in_flight,
+            waiting: view.waiting,
+            queued: view.queued,
+            breaker: view.breaker,
+            pacing: view.pacing_until.map(|until| until.since(now)),
+            streams: self.shared.hub.streams(&view.agent),
+            removed: view.removed,
+        };
+        self.shared.walls().iter().map(stats).collect()
     }
 
-    /// New limits and agents: those missing from the list are unknown to callers from now on; what runs goes on.
-    pub async fn configure(&self, _agents: Vec<AgentSpec>) {
-        unimplemented!()
+    /// An agent's own card, as last seen.
+    pub fn card(&self, agent: &AgentId) -> Option<Arc<Card>> {
+        self.shared.known(agent)?.agent.card()
+    }
+
+    /// New limits and agents: those missing from the list are unknown to callers from now on; what runs goes on. An
+    /// agent whose way of speaking did not change keeps its connections.
+    pub async fn configure(&self, agents: Vec<AgentSpec>) -> Result<(), StartError> {
+        let old = self.shared.all_known();
+        let mut known = BTreeMap::new();
+        for spec in agents {
+            let kept = old.get(&spec.name).filter(|old| Arc::ptr_eq(&old.spec.wire, &spec.wire));
+            let agent = match kept {
+                Some(kept) => kept.agent.clone(),
+                None => Agent::new(spec.wire.clone(), self.shared.clock.clone())
+                    .map_err(|why| StartError::Agent { agent: spec.name.clone(), why })?,
+            };
+            known.insert(spec.name.clone(), Known { spec, agent });
+        }
+        self.shared.set_known(known);
+        // It is rare, and refused only when thousands of orders wait, or the cell is gone.
+        let _ = self.shared.inbox.order(Input::Configured(self.shared.settings()));
+        Ok(())
     }
 
     /// Lets traffic through to an agent again. `false`: no such agent.
-    pub async fn breaker_reset(&self, _agent: &AgentId) -> bool {
-        unimplemented!()
+    pub async fn breaker_reset(&self, agent: &AgentId) -> bool {
+        let input = Input::BreakerReset { agent: agent.clone() };
+        self.shared.known(agent).is_some() && self.shared.inbox.order(input).is_ok()
     }
 
-    /// Takes nothing new, ends all streams resumably, flushes, and closes the store; within the limit.
-    pub async fn drain(&self, _limit: Span) {
-        unimplemented!()
+    /// Takes nothing new, ends all streams resumably, flushes, and closes the store; within the limit. Later calls wait
+    /// for the first.
+    pub async fn drain(&self, limit: Span) {
+        let reserve = Span::from_millis(1_000).min(limit.div(4));
+        if self.shared.begin_drain(self.shared.clock.now() + (limit - reserve)) {
+            let _ = self.shared.inbox.order(Input::ShuttingDown);
+            self.shared.hub.close_streams(crate::hub::End::ShuttingDown);
+        }
+        self.shared.gone().await;
     }
 
     /// The cell answers and the store can be written.
     pub fn ready(&self) -> bool {
-        unimplemented!()
+        self.shared.health() == Health::Well
     }
 
     /// Cell time.
     pub fn now(&self) -> Time {
-        unimplemented!()
+        self.shared.clock.now()
     }
 
     /// The text for `/metrics`.
     pub fn metrics(&self) -> String {
-        unimplemented!()
+        let walls = self.shared.walls();
+        let walls: Vec<_> = walls.iter().map(|wall| (wall.clone(), self.shared.hub.streams(&wall.agent))).collect();
+        let now = metrics::Now {
+            backlog: self.shared.store.backlog(),
+            delegations: self.shared.held(),
+            evictions: self.shared.hub.evictions(),
+        };
+        self.shared.metrics.encode(&walls, &now)
     }
+
+    // ---- inside ----------------------------------------------------------------------------------------------------
+
+    fn refused(&self, agent: &AgentId, reason: Reason) -> Declined {
+        let known = self.shared.known(agent).is_some();
+        self.shared.metrics.refused(agent, known, reason);
+        let soon = matches!(reason, Reason::CellOverloaded | Reason::StoreUnavailable);
+        let retry_after = soon.then(|| Span::from_millis(1_000));
+        Declined::Refused { reason, agent: agent.clone(), retry_after }
+    }
+
+    fn open_for_work(&self, agent: &AgentId) -> Result<(), Declined> {
+        match self.shared.health() {
+            Health::Well => Ok(()),
+            Health::NoStore => Err(self.refused(agent, Reason::StoreUnavailable)),
+            Health::Draining { .. } | Health::Gone => Err(self.refused(agent, Reason::ShuttingDown)),
+        }
+    }
+
+    /// Puts an input to the cell, and waits for what is told on its line.
+    async fn ask(
+        &self,
+        id: LineId,
+        agent: &AgentId,
+        task: TaskId,
+        stream: bool,
+        input: Input,
+    ) -> Result<Told, Declined> {
+        let (to, told) = oneshot::channel();
+        self.shared.lines.open(id, Line { to, agent: agent.clone(), task, stream });
+        let caller = Caller { shared: &self.shared, line: id };
+        if let Err(full) = self.shared.inbox.ask(input) {
+            self.shared.lines.take(id);
+            self.shared.hub.withdraw(id);
+            return Err(self.refused(
+                agent,
+                match full {
+                    Full::Full => Reason::CellOverloaded,
+                    Full::Gone => Reason::ShuttingDown,
+                },
+            ));
+        }
+        let told = told.await;
+        drop(caller);
+        told.map_err(|_| self.refused(agent, Reason::Internal))
+    }
+
+    async fn look_up(&self, agent: &AgentId, ask: Ask) -> Result<Found, Declined> {
+        let store = self.shared.store.clone();
+        let found = self.blocking(move || {
+            let row = ask.names.map(|task| store.task(task)).transpose()?.flatten();
+            let own = row.filter(|row| row.principal == ask.key.principal && row.agent == ask.key.agent);
+            let context = ask.context.map(|context| ContextKey {
+                principal: ask.key.principal.clone(),
+                agent: ask.key.agent.clone(),
+                context,
+            });
+            Ok(Found {
+                known: store.key(&ask.key)?,
+                remote: context.map(|key| store.context(&key)).transpose()?.flatten(),
+                terminal: own.is_some_and(|row| row.state.is_terminal()),
+            })
+        });
+        found.await.map_err(|reason| self.refused(agent, reason))
+    }
+
+    /// A task that is not live, if it is this caller's with this agent.
+    async fn stored_view(&self, principal: &Principal, agent: &AgentId, task: TaskId) -> Result<TaskView, Declined> {
+        let store = self.shared.store.clone();
+        let (by, to) = (principal.clone(), agent.clone());
+        let read = self.blocking(move || {
+            let row = store.task(task)?.filter(|row| row.principal == by && row.agent == to);
+            row.map(|row| stored(&store, &row)).transpose()
+        });
+        match read.await {
+            Ok(Some(view)) => Ok(view),
+            Ok(None) => Err(Declined::NotFound),
+            Err(reason) => Err(self.refused(agent, reason)),
+        }
+    }
+
+    /// Reads from the store, on a thread that may wait for the disk.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> Result<T, watertight_store::ReadError> + Send + 'static,
+    ) -> Result<T, Reason> {
+        let shared = self.shared.clone();
+        if shared.lookups.fetch_add(1, Ordering::Relaxed) >= MAX_LOOKUPS {
+            shared.lookups.fetch_sub(1, Ordering::Relaxed);
+            return Err(Reason::CellOverloaded);
+        }
+        // The count is given back when the read is over, not when its caller has left.
+        let read = tokio::task::spawn_blocking(move || {
+            let result = read();
+            shared.lookups.fetch_sub(1, Ordering::Relaxed);
+            result
+        });
+        match read.await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "a look-up failed");
+                Err(Reason::StoreUnavailable)
+            }
+            Err(_) => Err(Reason::Internal),
+        }
+    }
+}
+
+/// A caller on a line: when it goes, the line is closed.
+struct Caller<'a> {
+    shared: &'a Shared,
+    line: LineId,
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        if self.shared.lines.take(self.line).is_some() && self.shared.inbox.line_closed(self.line) {
+            self.shared.hub.withdraw(self.line);
+        }
+    }
+}
+
+/// What a submission needs from the store.
+#[derive(Clone)]
+struct Ask {
+    key: Key,
+    context: Option<Arc<str>>,
+    names: Option<TaskId>,
+}
+
+/// What the store said.
+struct Found {
+    known: Option<KnownKey>,
+    remote: Option<RemoteId>,
+    terminal: bool,
+}
+
+fn declined(told: Told) -> Declined {
+    match told {
+        Told::Declined(declined) => declined,
+        Told::Task { .. } => Declined::NotFound,
+    }
+}
+
+fn stored(store: &Store, row: &Row) -> Result<TaskView, watertight_store::ReadError> {
+    let record = store.record(row.task)?;
+    let record =
+        record.map(|(whole, deltas)| (whole.bytes, deltas.into_iter().map(|body| body.bytes).collect::<Vec<_>>()));
+    Ok(Hub::view_stored(row, record))
+}
+
+fn read_token(token: &str) -> Option<(Time, TaskId)> {
+    let (changed, task) = token.split_at_checked(16)?;
+    Some((Time::from_micros(u64::from_str_radix(changed, 16).ok()?), TaskId::parse(task)?))
 }

@@ -4,15 +4,31 @@
 //! state waits until its commit is on disk, and everything that came after it waits behind it. The attempt that relays
 //! an agent's events never waits for a reader: a reader that stays full is closed with an error that says how to resume.
 
+mod kept;
+mod live;
+mod reader;
+#[cfg(test)]
+mod tests;
+pub(crate) mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use watertight_a2a::record::Record;
-use watertight_engine::ids::{AgentId, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, ReplyKind, TaskState};
+use watertight_engine::ids::{AgentId, Fingerprint, Key, LineId, Principal, TaskId};
+use watertight_engine::record::{Cancel, Delivery, ReplyKind, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
+
+pub(crate) use kept::Message;
+pub(crate) use live::Live;
+use reader::Reader;
+pub(crate) use view::state_of;
+pub use view::wire_state;
 
 /// Limits of streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,24 +147,62 @@ pub struct Load {
     pub state: TaskState,
 }
 
+/// How long the reader of a new stream is kept waiting for the agent's own first word, before it is given the task as
+/// we have it. A lone message can only be passed on as one within this time.
+const INTRODUCE_AFTER: Duration = Duration::from_secs(1);
+
 /// One reader of one task's events. Dropping it changes nothing for the task or for other readers.
 #[derive(Debug)]
-pub struct Subscription {}
+pub struct Subscription {
+    live: Option<Arc<Live>>,
+    reader: Arc<Reader>,
+    _open: Option<StreamGuard>,
+}
 
 impl Subscription {
-    /// The next item; `None` after [`Item::End`]. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Item> {
-        unimplemented!()
+    /// A stream that is over: the task, and the end.
+    pub(crate) fn over(view: TaskView, limits: Limits) -> Subscription {
+        let id = EventId { fence: 0, n: 0 };
+        let reader = Reader::new(limits, id, view.state);
+        reader.put_snapshot(id, view);
+        reader.end(End::Over);
+        Subscription { live: None, reader, _open: None }
     }
 
-    /// What stands ready is given without waiting: [`Subscription::next`] would return at once.
+    /// The next item; `None` after [`Item::End`]. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Item> {
+        loop {
+            if let Some(taken) = self.reader.take() {
+                return taken;
+            }
+            let changed = self.reader.changed();
+            match &self.live {
+                Some(live) if self.reader.unopened() => {
+                    if tokio::time::timeout(INTRODUCE_AFTER, changed).await.is_err() {
+                        live.introduce(&self.reader);
+                    }
+                }
+                Some(_) | None => changed.await,
+            }
+        }
+    }
+
+    /// [`Subscription::next`] would return at once.
     pub fn ready(&self) -> bool {
-        unimplemented!()
+        self.reader.ready()
     }
 
     /// For a heartbeat.
     pub fn load(&self) -> Load {
-        unimplemented!()
+        self.reader.load()
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(live) = &self.live {
+            live.leave(&self.reader);
+        }
     }
 }
 
@@ -209,4 +263,224 @@ pub struct TaskView {
     pub withheld: bool,
     /// Status message, artifacts, history: what the agent said, reduced.
     pub record: Arc<Record>,
+}
+
+// ---- inside -------------------------------------------------------------------------------------------------------
+
+/// Message bytes that are kept in memory beside the store's copy; what is above is read from there when it is sent.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// Bytes of messages that wait to be accepted. More is refused.
+const MAX_PROPOSED_BYTES: usize = 256 << 20;
+
+/// Counts a stream while it is open.
+#[derive(Debug)]
+pub(crate) struct StreamGuard(Arc<AtomicUsize>);
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All that is live in one cell.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    limits: Limits,
+    evictions: Arc<AtomicU64>,
+    message_bytes: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lives: BTreeMap<TaskId, Arc<Live>>,
+    /// Whose the agents' task ids are.
+    remotes: BTreeMap<(AgentId, Arc<str>), TaskId>,
+    /// Messages that were proposed, until their line is answered or closed.
+    proposed: BTreeMap<(Key, Fingerprint), Proposed>,
+    lines: BTreeMap<LineId, (Key, Fingerprint)>,
+    proposed_bytes: usize,
+    /// Tasks with something to append to their stored record.
+    dirty: BTreeSet<TaskId>,
+    streams: BTreeMap<AgentId, Arc<AtomicUsize>>,
+}
+
+#[derive(Debug)]
+struct Proposed {
+    message: Message,
+    lines: usize,
+}
+
+/// There is no room for another message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NoRoom;
+
+impl Hub {
+    pub(crate) fn new(limits: Limits) -> Hub {
+        Hub { limits, evictions: Arc::default(), message_bytes: AtomicUsize::new(0), state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn live(&self, task: TaskId) -> Option<Arc<Live>> {
+        self.lock().lives.get(&task).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Live>> {
+        self.lock().lives.values().cloned().collect()
+    }
+
+    // ---- messages before they are accepted -----------------------------------------------------------------------
+
+    pub(crate) fn propose(&self, line: LineId, key: Key, print: Fingerprint, message: Message) -> Result<(), NoRoom> {
+        let mut state = self.lock();
+        let bytes = message.params.as_bytes().len();
+        if state.proposed_bytes + bytes > MAX_PROPOSED_BYTES {
+            return Err(NoRoom);
+        }
+        let id = (key, print);
+        match state.proposed.get_mut(&id) {
+            Some(twin) => twin.lines += 1,
+            None => {
+                state.proposed_bytes += bytes;
+                state.proposed.insert(id.clone(), Proposed { message, lines: 1 });
+            }
+        }
+        state.lines.insert(line, id);
+        Ok(())
+    }
+
+    /// The line was answered or closed.
+    pub(crate) fn withdraw(&self, line: LineId) {
+        let mut state = self.lock();
+        let Some(id) = state.lines.remove(&line) else { return };
+        let Some(proposed) = state.proposed.get_mut(&id) else { return };
+        proposed.lines -= 1;
+        if proposed.lines == 0 {
+            let bytes = proposed.message.params.as_bytes().len();
+            state.proposed.remove(&id);
+            state.proposed_bytes -= bytes;
+        }
+    }
+
+    /// The message of a row's turn, as long as somebody on a line waits for it to be accepted.
+    pub(crate) fn proposed(&self, row: &Row) -> Option<Message> {
+        let principal = row.principal.clone();
+        let key = Key { principal, agent: row.agent.clone(), message_id: row.turn.message_id.clone() };
+        self.lock().proposed.get(&(key, row.turn.fingerprint)).map(|proposed| proposed.message.clone())
+    }
+
+    // ---- delegations ---------------------------------------------------------------------------------------------
+
+    /// The live delegation of a row; made from `stored` if it is not there yet.
+    pub(crate) fn adopt(&self, row: &Row, fence: u64, stored: Option<(Bytes, Vec<Bytes>)>) -> Arc<Live> {
+        if let Some(live) = self.live(row.task) {
+            return live;
+        }
+        let (record, detail) = kept::restore(row, stored);
+        let live = Arc::new(Live::new(row, record, detail, fence, self.limits, self.evictions.clone()));
+        self.lock().lives.insert(row.task, live.clone());
+        if let Some(remote) = &row.remote_task {
+            self.claim(&live, remote);
+        }
+        live
+    }
+
+    /// Keeps the message in memory until it is sent, if there is room; the store has it too.
+    pub(crate) fn keep_message(&self, live: &Live, turn: u32, message: &Message) {
+        let bytes = message.params.as_bytes().len();
+        let room = self.message_bytes.load(Ordering::Relaxed) + bytes <= MAX_MESSAGE_BYTES;
+        let freed = live.take_message(turn, message, room);
+        self.message_bytes.fetch_add(if room { bytes } else { 0 }, Ordering::Relaxed);
+        self.message_bytes.fetch_sub(freed, Ordering::Relaxed);
+    }
+
+    /// The turn is over: nobody sends its message again.
+    pub(crate) fn drop_messages(&self, live: &Live) {
+        self.message_bytes.fetch_sub(live.drop_messages(), Ordering::Relaxed);
+    }
+
+    /// Whether this agent's task id may be this delegation's. From now on it is.
+    pub(crate) fn claim(&self, live: &Live, remote: &Arc<str>) -> bool {
+        let owner = *self.lock().remotes.entry((live.agent.clone(), remote.clone())).or_insert(live.task);
+        if owner == live.task {
+            live.claimed(remote);
+        }
+        owner == live.task
+    }
+
+    /// The store answers for it from now on.
+    pub(crate) fn forget(&self, task: TaskId) {
+        let mut state = self.lock();
+        let Some(live) = state.lives.remove(&task) else { return };
+        for remote in live.all_claimed() {
+            state.remotes.remove(&(live.agent.clone(), remote));
+        }
+        state.dirty.remove(&task);
+        drop(state);
+        self.drop_messages(&live);
+        live.close(End::Over);
+    }
+
+    pub(crate) fn soil(&self, task: TaskId) {
+        self.lock().dirty.insert(task);
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.lock().dirty.is_empty()
+    }
+
+    pub(crate) fn take_dirty(&self) -> BTreeSet<TaskId> {
+        std::mem::take(&mut self.lock().dirty)
+    }
+
+    // ---- readers -------------------------------------------------------------------------------------------------
+
+    /// The stream of a send that was accepted.
+    pub(crate) fn open(&self, task: TaskId, replay: bool) -> Option<Subscription> {
+        let live = self.live(task)?;
+        let reader = live.open(replay)?;
+        Some(self.subscription(live, reader))
+    }
+
+    /// A stream that joins a live task.
+    pub(crate) fn join(&self, live: Arc<Live>, after: Option<EventId>, now: Time) -> Option<Subscription> {
+        let reader = live.join(after, now)?;
+        Some(self.subscription(live, reader))
+    }
+
+    fn subscription(&self, live: Arc<Live>, reader: Arc<Reader>) -> Subscription {
+        let count = self.lock().streams.entry(live.agent.clone()).or_default().clone();
+        count.fetch_add(1, Ordering::Relaxed);
+        Subscription { live: Some(live), reader, _open: Some(StreamGuard(count)) }
+    }
+
+    pub(crate) fn streams(&self, agent: &AgentId) -> u32 {
+        let count = self.lock().streams.get(agent).map_or(0, |count| count.load(Ordering::Relaxed));
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Ends all streams.
+    pub(crate) fn close_streams(&self, end: End) {
+        for live in self.all() {
+            live.close(end);
+        }
+    }
+
+    /// A view of what only the store has.
+    pub(crate) fn view_stored(row: &Row, stored: Option<(Bytes, Vec<Bytes>)>) -> TaskView {
+        let (record, detail) = kept::restore(row, stored);
+        view::view_of(row, Arc::new(record), detail.map(Arc::new))
+    }
 }

@@ -19,8 +19,10 @@ pub mod relay;
 use std::sync::Arc;
 
 use watertight_engine::ids::AgentId;
-use watertight_engine::settings::AgentSettings;
+use watertight_engine::record::Row;
+use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::time::Span;
+use watertight_store::{Lease, Store};
 
 /// One agent, as configured.
 #[derive(Clone)]
@@ -52,7 +54,7 @@ pub struct Started {
 /// Where tasks are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreSpec {
-    /// In this SQLite file.
+    /// Below this directory.
     File(std::path::PathBuf),
     /// Nowhere: gone with the process.
     Memory,
@@ -82,7 +84,32 @@ pub struct Gateway {
 
 impl Gateway {
     /// Opens the store, picks up what it holds, and starts to work. Must be called inside a tokio runtime.
-    pub async fn start(_started: Started) -> Result<Gateway, StartError> {
-        unimplemented!()
+    pub async fn start(started: Started) -> Result<Gateway, StartError> {
+        let opening = tokio::task::spawn_blocking(move || open(started.store));
+        let (store, lease, rows) = opening.await.map_err(|error| StartError::Store(error.to_string()))??;
+        let clock = clock::Clock::anchored(lease.now);
+        let limits = Settings {
+            max_delegations: started.max_delegations,
+            max_behind: started.max_behind,
+            ..Settings::default()
+        };
+        let hub = Arc::new(hub::Hub::new(started.streams));
+        let shared = Arc::new(driver::shared::Shared::new(clock.clone(), store, hub, limits));
+        let handle = handle::Handle::new(shared.clone());
+        handle.configure(started.agents).await?;
+        let seed = clock::random().map(u64::from_be_bytes).unwrap_or(lease.fence);
+        tokio::spawn(driver::Driver::start(shared, rows, seed, lease.fence));
+        Ok(Gateway { handle })
     }
+}
+
+fn open(spec: StoreSpec) -> Result<(Store, Lease, Vec<Row>), StartError> {
+    let (store, lease) = match spec {
+        StoreSpec::File(directory) => {
+            Store::open(&directory, 0).map_err(|error| StartError::Store(error.to_string()))?
+        }
+        StoreSpec::Memory => Store::memory(),
+    };
+    let rows = store.load().map_err(|error| StartError::Store(error.to_string()))?;
+    Ok((store, lease, rows))
 }

@@ -1,0 +1,327 @@
+//! Drives one cell: takes what is ready, lets it decide, hands its commits to the store, and carries out what it asks for
+//! once that is durable.
+//!
+//! Assumes that nothing here blocks: the store has a thread of its own, attempts have tasks of their own. A failed commit
+//! or a panic costs the cell's memory and nothing else ([`reload`]); callers are told within the second, never left in
+//! silence. Time that this process itself lost is told to the cell before any of its timers.
+
+mod act;
+pub(crate) mod inbox;
+pub(crate) mod lines;
+mod reload;
+pub(crate) mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::AbortHandle;
+use watertight_engine::cell::{Cell, STEP_INPUTS};
+use watertight_engine::ids::{Attempt, LineId, TaskId};
+use watertight_engine::input::Input;
+use watertight_engine::output::Commit;
+use watertight_engine::record::{Row, Save};
+use watertight_engine::settings::Settings;
+use watertight_policy::time::{Span, Time};
+use watertight_store::{Body, Dialect, Write};
+
+use inbox::line_of;
+use shared::{Health, Shared};
+
+/// The driver looks around at least this often.
+const TICK: Span = Span::from_millis(250);
+
+/// Longer without looking around, and we ourselves stood still.
+const STALL: Span = Span::from_millis(1_000);
+
+/// Records are appended to this often.
+const APPEND_EVERY: Span = Span::from_millis(20);
+
+/// The walls are published this often.
+const STATS_EVERY: Span = Span::from_millis(20);
+
+/// How long the store may take to write what it has been given, at the end.
+const FLUSH: Duration = Duration::from_millis(1_000);
+
+/// One cell's driver.
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    cell: Cell,
+    settings: Arc<Settings>,
+    seed: u64,
+    fence: u64,
+    /// Rows of commits that are not answered yet.
+    pending: BTreeMap<u64, Vec<Row>>,
+    /// Tasks whose durable row is not shown yet.
+    staged: BTreeSet<TaskId>,
+    running: BTreeMap<(TaskId, Attempt), AbortHandle>,
+    cancels: BTreeMap<TaskId, AbortHandle>,
+    /// Panics by the delegation that was being worked on.
+    blamed: BTreeMap<TaskId, u32>,
+    /// Lines that closed, until a step has dealt with them.
+    closed: Vec<LineId>,
+    shutting_down: bool,
+    reloaded: Time,
+    looked: Time,
+    appended: Time,
+    published: Time,
+}
+
+/// Why the cell has to be loaded again.
+#[derive(Debug)]
+enum Broken {
+    Panic,
+    Commit(String),
+}
+
+impl Driver {
+    /// Picks up what the store holds, and drives it until the drain is over.
+    pub(crate) async fn start(shared: Arc<Shared>, rows: Vec<Row>, seed: u64, fence: u64) {
+        let settings = shared.settings();
+        let empty = Cell::new(settings.clone(), seed);
+        let mut driver = Driver::new(shared, empty, settings, seed, fence);
+        driver.adopt(rows).await;
+        driver.run().await;
+    }
+
+    fn new(shared: Arc<Shared>, cell: Cell, settings: Arc<Settings>, seed: u64, fence: u64) -> Driver {
+        let now = shared.clock.now();
+        Driver {
+            shared,
+            cell,
+            settings,
+            seed,
+            fence,
+            pending: BTreeMap::new(),
+            staged: BTreeSet::new(),
+            running: BTreeMap::new(),
+            cancels: BTreeMap::new(),
+            blamed: BTreeMap::new(),
+            closed: Vec::new(),
+            shutting_down: false,
+            reloaded: Time::ZERO,
+            looked: now,
+            appended: now,
+            published: Time::ZERO,
+        }
+    }
+
+    /// Until the drain is over.
+    pub(crate) async fn run(mut self) {
+        loop {
+            self.wait().await;
+            if let Err(broken) = self.turn().await {
+                self.reload(broken).await;
+            }
+            if let Some(until) = self.shared.draining()
+                && self.drained(until)
+            {
+                return self.finish().await;
+            }
+        }
+    }
+
+    /// Until there is something to do.
+    async fn wait(&self) {
+        let now = self.shared.clock.now();
+        let mut at = now + TICK;
+        if let Some(wake) = self.cell.wake() {
+            // Without room nothing can be written: the store's next answer wakes us.
+            let soonest = if self.shared.store.room() { wake } else { wake.max(now + Span::from_millis(5)) };
+            at = at.min(soonest);
+        }
+        if self.shared.hub.is_dirty() {
+            at = at.min(self.appended + APPEND_EVERY);
+        }
+        if self.published < self.looked {
+            at = at.min(self.published + STATS_EVERY);
+        }
+        if at <= now {
+            return tokio::task::yield_now().await;
+        }
+        tokio::select! {
+            () = self.shared.inbox.changed() => {}
+            () = tokio::time::sleep_until(self.shared.clock.instant(at)) => {}
+        }
+    }
+
+    /// One turn of the wheel.
+    async fn turn(&mut self) -> Result<(), Broken> {
+        let mut now = self.shared.clock.now();
+        let gap = now.since(self.looked);
+        let stalled = gap > STALL;
+        if stalled {
+            // What has arrived meanwhile is heard first: it is not the agents who were silent.
+            for _ in 0..8 {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            now = self.shared.clock.now();
+            tracing::warn!(gap = %gap, "stood still; deadlines of others are moved by as much");
+        }
+        self.looked = now;
+        let taken = self.shared.inbox.take(STEP_INPUTS.saturating_sub(self.cell.waiting()));
+        let failed = self.answered(taken.durable);
+        self.shared.metrics.took_inputs(taken.inputs.len());
+        if stalled {
+            self.cell.offer(Input::Stalled { gap });
+        }
+        for input in taken.inputs {
+            self.noticed(&input);
+            // Who has been answered already, because there was no store, must not be served later.
+            if line_of(&input).is_none_or(|line| self.shared.lines.is_open(line)) {
+                self.cell.offer(input);
+            }
+        }
+        if let Some(why) = failed {
+            return Err(Broken::Commit(why));
+        }
+        let room = self.shared.store.room();
+        let cell = &mut self.cell;
+        match catch_unwind(AssertUnwindSafe(|| cell.step(now, room))) {
+            Ok(Some(commit)) => self.commit(commit),
+            Ok(None) => {}
+            Err(_) => return Err(Broken::Panic),
+        }
+        self.act(now);
+        for line in std::mem::take(&mut self.closed) {
+            self.shared.hub.withdraw(line);
+        }
+        self.append(now);
+        self.publish(now);
+        Ok(())
+    }
+
+    /// What an input means for the driver itself.
+    fn noticed(&mut self, input: &Input) {
+        match input {
+            Input::Ended { task, attempt, .. } => {
+                self.running.remove(&(*task, *attempt));
+            }
+            Input::CancelAnswered { task, .. } => {
+                self.cancels.remove(task);
+            }
+            Input::LineClosed { line } => self.closed.push(*line),
+            Input::Configured(settings) => self.settings = settings.clone(),
+            Input::Submitted(_)
+            | Input::Progressed { .. }
+            | Input::CancelAsked { .. }
+            | Input::BreakerReset { .. }
+            | Input::Stalled { .. } => {}
+            Input::ShuttingDown => self.shutting_down = true,
+        }
+    }
+
+    /// The store's answers. Why one failed, if one did.
+    fn answered(&mut self, durable: Vec<(u64, u64, Result<(), String>)>) -> Option<String> {
+        let mut failed = None;
+        for (fence, n, result) in durable {
+            if fence != self.fence {
+                continue;
+            }
+            let rows = self.pending.remove(&n).unwrap_or_default();
+            match result {
+                Ok(()) => {
+                    self.shared.metrics.committed(rows.len());
+                    for row in rows {
+                        self.staged.insert(row.task);
+                        if let Some(live) = self.shared.hub.live(row.task) {
+                            live.stage(row);
+                        }
+                    }
+                    self.cell.committed(n);
+                }
+                Err(why) => failed = failed.or(Some(why)),
+            }
+        }
+        failed
+    }
+
+    /// Adds the bodies that the engine never sees, and hands the commit to the store.
+    fn commit(&mut self, commit: Commit) {
+        let mut rows = Vec::new();
+        let mut writes = Vec::with_capacity(commit.saves.len());
+        for save in commit.saves {
+            let (mut message, mut record) = (None, None);
+            if let Save::Delegation { row, message: with_message, record: with_record } = &save {
+                let live = self.shared.hub.adopt(row, self.fence, None);
+                if *with_message && let Some(proposed) = self.shared.hub.proposed(row) {
+                    self.shared.hub.keep_message(&live, row.turn.no, &proposed);
+                    message = Some(body(proposed.to_bytes()));
+                } else if *with_message {
+                    message = live.message(row.turn.no).map(|kept| body(kept.to_bytes()));
+                }
+                if *with_record {
+                    record = Some(body(live.whole(row)));
+                }
+                rows.push((**row).clone());
+            }
+            writes.push(Write { save, message, record });
+        }
+        self.pending.insert(commit.n, rows);
+        let (inbox, fence) = (self.shared.inbox.clone(), self.fence);
+        let done = move |n, result: Result<(), watertight_store::CommitError>| {
+            inbox.durable(fence, n, result.map_err(|error| error.to_string()));
+        };
+        self.shared.store.commit(commit.n, fence, writes, Box::new(done));
+    }
+
+    /// Appends what was relayed to the stored records.
+    fn append(&mut self, now: Time) {
+        if now.since(self.appended) < APPEND_EVERY {
+            return;
+        }
+        self.appended = now;
+        for task in self.shared.hub.take_dirty() {
+            let Some(live) = self.shared.hub.live(task) else { continue };
+            let deltas = live.take_deltas();
+            for (seq, bytes) in (deltas.first..).zip(deltas.bodies) {
+                self.shared.store.append(task, self.fence, seq, body(bytes));
+            }
+        }
+    }
+
+    fn publish(&mut self, now: Time) {
+        if now.since(self.published) >= STATS_EVERY {
+            self.published = now;
+            self.shared.set_walls(self.cell.agents(now), self.cell.held());
+        }
+    }
+
+    // ---- the end -------------------------------------------------------------------------------------------------
+
+    /// Nobody waits any more and everything is written, or there is only the time left to write it.
+    fn drained(&self, until: Time) -> bool {
+        let quiet = self.shared.lines.is_empty() && self.pending.is_empty();
+        quiet && self.shutting_down || self.shared.clock.now() >= until
+    }
+
+    /// Leaves running work as it is on disk, and closes the store.
+    async fn finish(mut self) {
+        self.shared.inbox.shut();
+        for handle in self.running.values().chain(self.cancels.values()) {
+            handle.abort();
+        }
+        for (id, line) in self.shared.lines.take_all() {
+            self.shared.hub.withdraw(id);
+            self.tell_at_the_end(line);
+        }
+        self.appended = Time::ZERO;
+        let now = self.shared.clock.now();
+        self.append(now);
+        let store = self.shared.store.clone();
+        let closing = tokio::task::spawn_blocking(move || store.close());
+        if tokio::time::timeout(FLUSH, closing).await.is_err() {
+            tracing::error!("the store did not close in time; what was not written was not answered either");
+        }
+        self.shared.set_health(Health::Gone);
+    }
+}
+
+fn body(bytes: Bytes) -> Body {
+    Body { dialect: Dialect::V1, bytes }
+}

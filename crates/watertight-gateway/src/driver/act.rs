@@ -1,0 +1,269 @@
+//! Carries out what the cell asks for. What is shown comes before who is told, so that no answer is ahead of GetTask.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use http::HeaderValue;
+use watertight_a2a::call::MAX_REFERENCES;
+use watertight_a2a::json::Json;
+use watertight_a2a::traceparent::TraceParent;
+use watertight_engine::ids::{AgentId, LineId, RemoteId, TaskId};
+use watertight_engine::input::{CancelAnswer, Fault, Outcome};
+use watertight_engine::output::{Answer, Dispatch, Output};
+use watertight_engine::record::Delivery;
+use watertight_policy::reason::Reason;
+use watertight_policy::time::{Span, Time};
+
+use super::Driver;
+use super::lines::{Line, Told};
+use super::shared::Shared;
+use crate::agents::{Agent, Job};
+use crate::clock;
+use crate::handle::{Declined, Trace};
+use crate::hub::{Live, Message};
+use crate::relay::Ear;
+
+/// Between two tries of a cancel.
+const CANCEL_AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+
+impl Driver {
+    /// Everything that may be done now.
+    pub(super) fn act(&mut self, now: Time) {
+        let outputs: Vec<Output> = std::iter::from_fn(|| self.cell.poll_output()).collect();
+        for output in &outputs {
+            self.show(output, now);
+        }
+        for task in std::mem::take(&mut self.staged) {
+            if let Some(live) = self.shared.hub.live(task) {
+                live.flush(now);
+            }
+        }
+        let mut forgotten = Vec::new();
+        for output in outputs {
+            match output {
+                Output::Answer { line, answer } => self.answer(line, answer, now),
+                Output::Send(dispatch) => self.begin(dispatch, true),
+                Output::Watch(dispatch) => self.begin(dispatch, false),
+                Output::Cancel { task, agent, remote_task, until } => self.cancel(task, &agent, remote_task, until),
+                Output::Stop { task, attempt } => {
+                    if let Some(handle) = self.running.remove(&(task, attempt)) {
+                        handle.abort();
+                    }
+                }
+                Output::Forget { task } => forgotten.push(task),
+                Output::Publish { .. } | Output::Settled { .. } | Output::Discard { .. } => {}
+            }
+        }
+        for task in forgotten {
+            self.shared.hub.forget(task);
+        }
+    }
+
+    fn show(&self, output: &Output, now: Time) {
+        match output {
+            Output::Publish { task, seq, state: _ } => {
+                if let Some(live) = self.shared.hub.live(*task) {
+                    live.publish(*seq, now);
+                }
+            }
+            Output::Settled { task, state, reason, took } => {
+                let Some(live) = self.shared.hub.live(*task) else { return };
+                live.settle(*state, *reason, now);
+                self.shared.hub.drop_messages(&live);
+                self.shared.metrics.ended(&live.agent, *state, *reason, *took);
+                tracing::info!(
+                    task = %task, agent = %live.agent, state = state.as_str(),
+                    reason = reason.map(Reason::as_str), took = took.map(Span::as_secs_f64), "turn ended"
+                );
+            }
+            Output::Answer { .. }
+            | Output::Send(_)
+            | Output::Watch(_)
+            | Output::Cancel { .. }
+            | Output::Stop { .. }
+            | Output::Discard { .. }
+            | Output::Forget { .. } => {}
+        }
+    }
+
+    // ---- answers ---------------------------------------------------------------------------------------------------
+
+    fn answer(&mut self, id: LineId, answer: Answer, now: Time) {
+        let line = self.shared.lines.take(id);
+        self.shared.hub.withdraw(id);
+        let Some(line) = line else { return };
+        let told = match answer {
+            Answer::Task { task, replay } => {
+                // Asked for again after a reload, the first one looks like a repeat of itself.
+                let replay = replay && task != line.task;
+                let view = self.shared.hub.live(task).and_then(|live| live.view()).map(Box::new);
+                let stream = if line.stream { self.shared.hub.open(task, replay) } else { None };
+                Told::Task { task, replay, view, stream }
+            }
+            Answer::Refused(refusal) => {
+                let known = self.settings.agents.contains_key(&refusal.agent);
+                self.shared.metrics.refused(&refusal.agent, known, refusal.reason);
+                let retry_after = refusal.again.map(|again| again.since(now));
+                Told::Declined(Declined::Refused { reason: refusal.reason, agent: refusal.agent, retry_after })
+            }
+            Answer::Conflict { first } => Told::Declined(Declined::Conflict { first }),
+            Answer::NotFound => Told::Declined(Declined::NotFound),
+            Answer::TaskTerminal => Told::Declined(Declined::TaskTerminal),
+            Answer::ContextMismatch => Told::Declined(Declined::ContextMismatch),
+            Answer::NotCancelable => Told::Declined(Declined::NotCancelable),
+        };
+        // A caller that has left meanwhile does not hear it; the record stands.
+        let _ = line.to.send(told);
+    }
+
+    /// The process ends: callers get the task as it is, if it was accepted.
+    pub(super) fn tell_at_the_end(&self, line: Line) {
+        let live = self.shared.hub.live(line.task);
+        let told = match live.and_then(|live| live.view()) {
+            Some(view) => Told::Task { task: line.task, replay: false, view: Some(Box::new(view)), stream: None },
+            None => refused(&line.agent, Reason::ShuttingDown, None),
+        };
+        let _ = line.to.send(told);
+    }
+
+    // ---- attempts --------------------------------------------------------------------------------------------------
+
+    fn begin(&mut self, dispatch: Dispatch, send: bool) {
+        let (task, attempt) = (dispatch.task, dispatch.attempt);
+        let shared = self.shared.clone();
+        let (Some(live), Some(known)) = (shared.hub.live(task), shared.known(&dispatch.agent)) else {
+            let fault = Fault { reason: Reason::AgentUnknown, delivery: Delivery::NotSent, retry_after: None };
+            return shared.inbox.ended(task, attempt, Outcome::Failed(fault));
+        };
+        let max = known.spec.wire.max_task_bytes;
+        let ear =
+            Ear::new(shared.hub.clone(), live.clone(), shared.inbox.clone(), shared.clock.clone(), &dispatch, max);
+        let run = async move {
+            let outcome = AssertUnwindSafe(attempt_of(&shared, &live, &known.agent, dispatch, ear, send));
+            let outcome = outcome.catch_unwind().await.unwrap_or_else(|_| {
+                tracing::error!(%task, "an attempt panicked");
+                let delivery = Delivery::MaybeDelivered;
+                Outcome::Failed(Fault { reason: Reason::Internal, delivery, retry_after: None })
+            });
+            shared.inbox.ended(task, attempt, outcome);
+        };
+        self.running.insert((task, attempt), tokio::spawn(run).abort_handle());
+    }
+
+    fn cancel(&mut self, task: TaskId, agent: &AgentId, remote_task: RemoteId, until: Time) {
+        let shared = self.shared.clone();
+        let Some(known) = shared.known(agent) else {
+            return shared.inbox.cancel_answered(task, CancelAnswer::Failed);
+        };
+        let run = async move {
+            let asking = AssertUnwindSafe(cancel_until(&shared, &known.agent, &remote_task, until));
+            let answer = asking.catch_unwind().await.unwrap_or(CancelAnswer::Failed);
+            shared.inbox.cancel_answered(task, answer);
+        };
+        if let Some(old) = self.cancels.insert(task, tokio::spawn(run).abort_handle()) {
+            old.abort();
+        }
+    }
+}
+
+pub(super) fn refused(agent: &AgentId, reason: Reason, retry_after: Option<Span>) -> Told {
+    Told::Declined(Declined::Refused { reason, agent: agent.clone(), retry_after })
+}
+
+async fn attempt_of(
+    shared: &Arc<Shared>,
+    live: &Live,
+    agent: &Agent,
+    dispatch: Dispatch,
+    mut ear: Ear,
+    send: bool,
+) -> Outcome {
+    let message = match live.message(dispatch.turn) {
+        Some(message) => Some(message),
+        None => stored_message(shared, dispatch.task, dispatch.turn).await,
+    };
+    let Some(message) = message else {
+        let fault = Fault { reason: Reason::StoreUnavailable, delivery: Delivery::NotSent, retry_after: None };
+        return Outcome::Failed(fault);
+    };
+    let header = |text: &String| HeaderValue::from_str(text).ok();
+    let job = Job {
+        dispatch,
+        traceparent: traceparent(&message.trace).as_ref().and_then(header),
+        tracestate: message.trace.state.as_ref().and_then(header),
+        extensions: None,
+        references: references(shared, live, &message.params).await,
+        message: message.params,
+    };
+    let end = match send {
+        true => agent.send(&job, &mut ear).await,
+        false => agent.watch(&job, &mut ear).await,
+    };
+    ear.finish(end)
+}
+
+/// A message that was not kept in memory. A watch goes on without it.
+async fn stored_message(shared: &Arc<Shared>, task: TaskId, turn: u32) -> Option<Message> {
+    let store = shared.store.clone();
+    let read = tokio::task::spawn_blocking(move || store.message(task, turn));
+    let body = match read.await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => {
+            tracing::error!(%task, %error, "the message cannot be read");
+            return None;
+        }
+        Err(_) => None,
+    };
+    match body {
+        Some(body) => Message::from_bytes(body.bytes),
+        None => Some(Message { params: Json::assume("{}"), trace: Trace::default() }),
+    }
+}
+
+/// What the caller's other tasks with this agent, which the message refers to, are called there.
+async fn references(shared: &Arc<Shared>, live: &Live, params: &Json) -> Vec<(String, RemoteId)> {
+    let message = params.value().get("message");
+    let named = message.and_then(|message| message.get("referenceTaskIds"));
+    let named = named.into_iter().flat_map(|list| list.items()).filter_map(|id| id.as_str().map(|id| id.into_owned()));
+    let tasks: Vec<TaskId> = named.take(MAX_REFERENCES).filter_map(|id| TaskId::parse(&id)).collect();
+    if tasks.is_empty() {
+        return Vec::new();
+    }
+    let (inside, principal, agent) = (shared.clone(), live.principal.clone(), live.agent.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        let remote = |task: TaskId| match inside.hub.live(task) {
+            Some(live) => live.view().filter(|_| live.belongs_to(&principal, &agent))?.remote_task,
+            None => {
+                let row = inside.store.task(task).ok().flatten();
+                row.filter(|row| row.principal == principal && row.agent == agent)?.remote_task
+            }
+        };
+        tasks.into_iter().filter_map(|task| Some((task.to_string(), remote(task)?))).collect()
+    });
+    read.await.unwrap_or_default()
+}
+
+/// The same trace under a new span; a new trace if there is none.
+fn traceparent(trace: &Trace) -> Option<String> {
+    let span = clock::random().ok()?;
+    let parent = trace.parent.as_deref().and_then(TraceParent::parse);
+    Some(match parent {
+        Some(parent) => parent.child(span).to_string(),
+        None => TraceParent::root(clock::random().ok()?, span, false).to_string(),
+    })
+}
+
+async fn cancel_until(shared: &Shared, agent: &Agent, remote_task: &RemoteId, until: Time) -> CancelAnswer {
+    let mut pause = CANCEL_AGAIN.0;
+    loop {
+        let answer = agent.cancel(remote_task, until).await;
+        let left = Duration::from_micros(until.since(shared.clock.now()).as_micros());
+        if answer != CancelAnswer::Failed || left <= pause {
+            return answer;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(CANCEL_AGAIN.1);
+    }
+}

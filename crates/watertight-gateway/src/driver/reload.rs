@@ -1,0 +1,219 @@
+//! The cell is lost, by a failed commit or a panic: it is loaded from its store and goes on. Attempts that run go on
+//! meanwhile, and their ends wait in the inbox.
+//!
+//! While there is no store, callers are told so within the second, and nothing that was refused is tried later.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use watertight_engine::cell::Cell;
+use watertight_engine::ids::{Attempt, LineId, TaskId};
+use watertight_engine::input::Input;
+use watertight_engine::record::Row;
+use watertight_policy::reason::Reason;
+use watertight_policy::time::Span;
+use watertight_store::{Lease, Store};
+
+use super::shared::Health;
+use super::{Broken, Driver, act};
+
+/// Between two tries to load.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// Panics over one delegation, after which it is parked.
+const PANICS: u32 = 2;
+
+impl Driver {
+    pub(super) async fn reload(&mut self, broken: Broken) {
+        self.shared.metrics.reloaded();
+        let now = self.shared.clock.now();
+        if now.since(self.reloaded) < Span::from_millis(1_000) {
+            // It comes again at once: not a busy loop.
+            tokio::time::sleep(AGAIN.0).await;
+        }
+        self.reloaded = now;
+        let mut blame = None;
+        match broken {
+            Broken::Panic => {
+                blame = self.cell.touching();
+                tracing::error!(task = ?blame, "a step panicked; the cell is loaded again");
+            }
+            Broken::Commit(why) => tracing::error!(%why, "a commit failed; the cell is loaded again"),
+        }
+        let parked = blame.filter(|task| {
+            let panics = self.blamed.entry(*task).or_insert(0);
+            *panics += 1;
+            *panics >= PANICS
+        });
+        self.take_what_is_due();
+        let mut pause = AGAIN.0;
+        loop {
+            match self.load().await {
+                Ok((lease, rows)) => {
+                    // Every answer that was out has been given by now.
+                    let durable = self.shared.inbox.take_durable();
+                    self.answered(durable);
+                    self.take_what_is_due();
+                    if self.resume(lease, rows, parked).await {
+                        break;
+                    }
+                }
+                Err(why) => tracing::error!(%why, "the store is not available"),
+            }
+            self.refuse_all();
+            self.shared.set_health(Health::NoStore);
+            if self.shared.draining().is_some_and(|until| self.shared.clock.now() >= until) {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(AGAIN.1);
+        }
+        self.shared.set_health(Health::Well);
+        self.looked = self.shared.clock.now();
+    }
+
+    /// What a new process finds in the store. A row that cannot be restored is no reason to leave the others: it is
+    /// tried again like after a panic.
+    pub(super) async fn adopt(&mut self, rows: Vec<Row>) {
+        self.reconcile(&rows).await;
+        let (settings, seed, now) = (self.settings.clone(), self.seed, self.shared.clock.now());
+        let restore = move || Cell::restore(settings, seed, rows, BTreeSet::new(), Vec::new(), now);
+        match catch_unwind(AssertUnwindSafe(restore)) {
+            Ok(cell) => self.cell = cell,
+            Err(_) => self.reload(Broken::Panic).await,
+        }
+    }
+
+    /// Outputs whose commit is durable are due, whatever becomes of the cell.
+    fn take_what_is_due(&mut self) {
+        let now = self.shared.clock.now();
+        if catch_unwind(AssertUnwindSafe(|| self.act(now))).is_err() {
+            tracing::error!("what was due could not be taken");
+        }
+    }
+
+    async fn load(&self) -> Result<(Lease, Vec<Row>), String> {
+        let store = self.shared.store.clone();
+        let load = move |store: Store| {
+            let lease = store.relet().map_err(|error| error.to_string())?;
+            let rows = store.load().map_err(|error| error.to_string())?;
+            Ok((lease, rows))
+        };
+        let loaded = tokio::task::spawn_blocking(move || load(store)).await;
+        loaded.unwrap_or_else(|_| Err("loading panicked".to_owned()))
+    }
+
+    /// A new cell in the place of the old one. `false`: it could not be made.
+    async fn resume(&mut self, lease: Lease, rows: Vec<Row>, parked: Option<TaskId>) -> bool {
+        self.shared.clock.advance_to(lease.now);
+        self.fence = lease.fence;
+        self.pending.clear();
+        let empty = Cell::new(self.settings.clone(), self.seed);
+        let old = std::mem::replace(&mut self.cell, empty);
+        let salvaged = catch_unwind(AssertUnwindSafe(|| old.salvage())).unwrap_or_default();
+        let salvaged = salvaged.into_iter().filter(|input| self.is_wanted(input, parked)).collect();
+        let alive: BTreeSet<(TaskId, Attempt)> = self.running.keys().copied().collect();
+        self.reconcile(&rows).await;
+        self.seed = self.seed.wrapping_add(1);
+        let (settings, seed, now) = (self.settings.clone(), self.seed, self.shared.clock.now());
+        let shutting_down = self.shutting_down;
+        let made = catch_unwind(AssertUnwindSafe(move || {
+            let mut cell = Cell::restore(settings, seed, rows, alive, salvaged, now);
+            if let Some(task) = parked {
+                cell.park(task, now);
+            }
+            if shutting_down {
+                cell.offer(Input::ShuttingDown);
+            }
+            cell
+        }));
+        match made {
+            Ok(cell) => self.cell = cell,
+            Err(_) => {
+                tracing::error!("the cell could not be restored");
+                return false;
+            }
+        }
+        for handle in std::mem::take(&mut self.cancels).into_values() {
+            // The restored cell asks again for what is owed.
+            handle.abort();
+        }
+        true
+    }
+
+    /// Whether a salvaged input is to be offered again: not if its caller has been refused meanwhile, and not if it is
+    /// what the cell dies of.
+    fn is_wanted(&self, input: &Input, parked: Option<TaskId>) -> bool {
+        let (line, task) = match input {
+            Input::Submitted(submission) => (Some(submission.line), submission.task),
+            Input::CancelAsked { line, task, .. } => (Some(*line), *task),
+            Input::Progressed { task, .. } | Input::Ended { task, .. } | Input::CancelAnswered { task, .. } => {
+                (None, *task)
+            }
+            Input::LineClosed { .. }
+            | Input::Configured(_)
+            | Input::BreakerReset { .. }
+            | Input::Stalled { .. }
+            | Input::ShuttingDown => return true,
+        };
+        if parked == Some(task) {
+            if let Some(line) = line {
+                self.refuse(line, Reason::InputParked);
+            }
+            return false;
+        }
+        line.is_none_or(|line| self.shared.lines.is_open(line))
+    }
+
+    /// The hub holds what the store says is live, and nothing else.
+    async fn reconcile(&mut self, rows: &[Row]) {
+        let known: BTreeSet<TaskId> = rows.iter().map(|row| row.task).collect();
+        for live in self.shared.hub.all() {
+            if !known.contains(&live.task) {
+                self.shared.hub.forget(live.task);
+            }
+        }
+        let now = self.shared.clock.now();
+        for row in rows {
+            let stored = match self.shared.hub.live(row.task) {
+                Some(_) => None,
+                None => stored_record(&self.shared.store, row.task).await,
+            };
+            let live = self.shared.hub.adopt(row, self.fence, stored);
+            live.stage(row.clone());
+            live.flush(now);
+        }
+    }
+
+    fn refuse_all(&self) {
+        for (id, line) in self.shared.lines.take_all() {
+            self.shared.hub.withdraw(id);
+            self.shared.metrics.refused(&line.agent, true, Reason::StoreUnavailable);
+            let _ = line.to.send(act::refused(&line.agent, Reason::StoreUnavailable, Some(Span::from_millis(1_000))));
+        }
+    }
+
+    fn refuse(&self, id: LineId, reason: Reason) {
+        self.shared.hub.withdraw(id);
+        if let Some(line) = self.shared.lines.take(id) {
+            let _ = line.to.send(act::refused(&line.agent, reason, None));
+        }
+    }
+}
+
+/// A stored record's parts. One that cannot be read is passed over: the row tells the state.
+pub(crate) async fn stored_record(store: &Store, task: TaskId) -> Option<(bytes::Bytes, Vec<bytes::Bytes>)> {
+    let store = store.clone();
+    let read = tokio::task::spawn_blocking(move || store.record(task)).await;
+    match read {
+        Ok(Ok(stored)) => {
+            stored.map(|(whole, deltas)| (whole.bytes, deltas.into_iter().map(|body| body.bytes).collect()))
+        }
+        Ok(Err(error)) => {
+            tracing::error!(%task, %error, "the record cannot be read");
+            None
+        }
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,138 @@
+//! What the driver of a cell and the handles to it share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::watch;
+use watertight_engine::cell::AgentView;
+use watertight_engine::ids::AgentId;
+use watertight_engine::settings::Settings;
+use watertight_policy::time::Time;
+use watertight_store::Store;
+
+use super::inbox::Inbox;
+use super::lines::Lines;
+use crate::AgentSpec;
+use crate::agents::Agent;
+use crate::clock::Clock;
+use crate::hub::Hub;
+use crate::metrics::Metrics;
+
+/// How the cell is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Health {
+    Well,
+    /// The store cannot be written: nothing new is taken.
+    NoStore,
+    /// It finishes what it can until then.
+    Draining {
+        until: Time,
+    },
+    Gone,
+}
+
+/// A configured agent and the way to it.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) spec: AgentSpec,
+    pub(crate) agent: Arc<Agent>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) store: Store,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) lines: Lines,
+    pub(crate) metrics: Metrics,
+    /// Limits of the cell; the agents in it are those of `known`.
+    pub(crate) limits: Settings,
+    known: RwLock<BTreeMap<AgentId, Known>>,
+    walls: Mutex<Arc<Vec<AgentView>>>,
+    held: AtomicUsize,
+    health: watch::Sender<Health>,
+    /// Look-ups in the store that wait or run.
+    pub(crate) lookups: AtomicUsize,
+    drain_until: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(clock: Clock, store: Store, hub: Arc<Hub>, limits: Settings) -> Shared {
+        Shared {
+            clock,
+            store,
+            hub,
+            inbox: Arc::default(),
+            lines: Lines::default(),
+            metrics: Metrics::new(),
+            limits,
+            known: RwLock::default(),
+            walls: Mutex::default(),
+            held: AtomicUsize::new(0),
+            health: watch::Sender::new(Health::Well),
+            lookups: AtomicUsize::new(0),
+            drain_until: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    pub(crate) fn known(&self, agent: &AgentId) -> Option<Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).get(agent).cloned()
+    }
+
+    pub(crate) fn all_known(&self) -> BTreeMap<AgentId, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_known(&self, known: BTreeMap<AgentId, Known>) {
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    /// The cell's settings with the agents as they are configured now.
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        let agents = self.all_known().into_iter().map(|(name, known)| (name, known.spec.engine)).collect();
+        Arc::new(Settings { agents, ..self.limits.clone() })
+    }
+
+    pub(crate) fn walls(&self) -> Arc<Vec<AgentView>> {
+        self.walls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_walls(&self, walls: Vec<AgentView>, held: usize) {
+        *self.walls.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(walls);
+        self.held.store(held, Ordering::Relaxed);
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        match (*self.health.borrow(), self.draining()) {
+            (Health::Well | Health::NoStore, Some(until)) => Health::Draining { until },
+            (health, _) => health,
+        }
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        self.health.send_replace(health);
+    }
+
+    /// Until the driver has ended.
+    pub(crate) async fn gone(&self) {
+        let mut health = self.health.subscribe();
+        let _ = health.wait_for(|health| *health == Health::Gone).await;
+    }
+
+    /// The drain's end, once it has begun.
+    pub(crate) fn draining(&self) -> Option<Time> {
+        let until = self.drain_until.load(Ordering::Acquire);
+        (until != u64::MAX).then(|| Time::from_micros(until))
+    }
+
+    /// `false`: it was begun before.
+    pub(crate) fn begin_drain(&self, until: Time) -> bool {
+        let micros = until.as_micros().min(u64::MAX - 1);
+        self.drain_until.compare_exchange(u64::MAX, micros, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}

@@ -1,0 +1,127 @@
+//! Messages and records as the store keeps them: the raw JSON, with what belongs to it and is ours beside it.
+
+use bytes::Bytes;
+use watertight_a2a::json::{Json, Value};
+use watertight_a2a::record::Record;
+use watertight_engine::record::Row;
+
+use super::view::{millis, state_of};
+use super::{Detail, view};
+use crate::handle::Trace;
+
+/// A caller's message, with what travels beside it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Message {
+    /// The params of SendMessage as the caller sent them.
+    pub(crate) params: Json,
+    pub(crate) trace: Trace,
+}
+
+impl Message {
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        let mut out = Members::default();
+        out.text("traceparent", self.trace.parent.as_deref());
+        out.text("tracestate", self.trace.state.as_deref());
+        out.raw("params", self.params.as_bytes());
+        out.close()
+    }
+
+    pub(crate) fn from_bytes(bytes: Bytes) -> Option<Message> {
+        let doc = Json::assume(bytes);
+        let root = doc.value();
+        let params = doc.part(root.get("params")?);
+        let trace = Trace { parent: text(root, "traceparent"), state: text(root, "tracestate") };
+        Some(Message { params, trace })
+    }
+}
+
+/// A record's body.
+pub(crate) fn record(record: &Record, detail: Option<&Detail>) -> Bytes {
+    let mut out = Members::default();
+    if let Some(detail) = detail {
+        let mut inner = Members::default();
+        inner.number("code", detail.code);
+        inner.text("message", detail.message.as_deref());
+        if let Some(data) = &detail.data {
+            inner.raw("data", data);
+        }
+        inner.number("status", detail.status.map(i64::from));
+        inner.text("excerpt", detail.excerpt.as_deref());
+        out.raw("detail", &inner.close());
+    }
+    out.raw("record", &record.to_bytes());
+    out.close()
+}
+
+/// A record from what is stored of it. What cannot be read is passed over: the row still tells the state.
+pub(crate) fn restore(row: &Row, stored: Option<(Bytes, Vec<Bytes>)>) -> (Record, Option<Detail>) {
+    let (whole, deltas) = match stored {
+        Some((whole, deltas)) => (Some(Json::assume(whole)), deltas),
+        None => (None, Vec::new()),
+    };
+    let part = |name| whole.as_ref().and_then(|doc| doc.value().get(name).map(|value| doc.part(value)));
+    let kept = part("record").and_then(|doc| Record::from_bytes(doc.as_bytes().to_vec()).ok());
+    let missing = kept.is_none();
+    let mut record = kept.unwrap_or_else(|| Record::new(&row.task.to_string(), &row.context, millis(row.created)));
+    for delta in deltas {
+        if record.apply_delta(delta.into()).is_err() {
+            break;
+        }
+    }
+    // Deltas may have run ahead of the row; and without a record the row's verdict is all that is known.
+    let says = state_of(record.state());
+    let ahead = says.is_terminal() || says.is_interrupted();
+    if says != row.state && (ahead || missing || row.state.is_terminal()) {
+        view::overrule(&mut record, row);
+    }
+    (record, part("detail").map(|doc| detail(&doc)))
+}
+
+fn detail(doc: &Json) -> Detail {
+    let root = doc.value();
+    Detail {
+        code: root.get("code").and_then(|code| code.as_i64()),
+        message: text(root, "message"),
+        data: root.get("data").map(|data| doc.part(data).into_bytes()),
+        status: root.get("status").and_then(|status| u16::try_from(status.as_i64()?).ok()),
+        excerpt: text(root, "excerpt"),
+    }
+}
+
+fn text(root: Value<'_>, name: &str) -> Option<String> {
+    root.get(name).and_then(|value| value.as_str()).map(|text| text.into_owned())
+}
+
+/// Members of an object, written one after the other.
+#[derive(Default)]
+struct Members(Vec<u8>);
+
+impl Members {
+    fn raw(&mut self, name: &str, value: &[u8]) {
+        self.0.push(if self.0.is_empty() { b'{' } else { b',' });
+        self.0.push(b'"');
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+        self.0.extend_from_slice(value);
+    }
+
+    fn text(&mut self, name: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.raw(name, Json::string(value).as_bytes());
+        }
+    }
+
+    fn number(&mut self, name: &str, value: Option<i64>) {
+        if let Some(value) = value {
+            self.raw(name, value.to_string().as_bytes());
+        }
+    }
+
+    fn close(mut self) -> Bytes {
+        if self.0.is_empty() {
+            self.0.push(b'{');
+        }
+        self.0.push(b'}');
+        self.0.into()
+    }
+}

@@ -1,0 +1,84 @@
+//! A task as everybody sees it, from its row and its record; and how the wire's states and the engine's meet.
+
+use std::sync::Arc;
+
+use watertight_a2a::event::TaskState as Wire;
+use watertight_a2a::record::{Record, agent_message};
+use watertight_engine::record::{Row, TaskState};
+use watertight_policy::reason::Reason;
+use watertight_policy::time::Time;
+
+use super::{Detail, TaskView};
+
+/// A wire state as the engine knows it. What is not known counts as working.
+pub(crate) fn state_of(state: &Wire) -> TaskState {
+    match state {
+        Wire::Submitted => TaskState::Submitted,
+        Wire::Working | Wire::Unspecified | Wire::Unknown(_) => TaskState::Working,
+        Wire::Completed => TaskState::Completed,
+        Wire::Failed => TaskState::Failed,
+        Wire::Canceled => TaskState::Canceled,
+        Wire::InputRequired => TaskState::InputRequired,
+        Wire::Rejected => TaskState::Rejected,
+        Wire::AuthRequired => TaskState::AuthRequired,
+    }
+}
+
+/// The engine's state on the wire.
+pub fn wire_state(state: TaskState) -> Wire {
+    match state {
+        TaskState::Submitted => Wire::Submitted,
+        TaskState::Working => Wire::Working,
+        TaskState::InputRequired => Wire::InputRequired,
+        TaskState::AuthRequired => Wire::AuthRequired,
+        TaskState::Completed => Wire::Completed,
+        TaskState::Failed => Wire::Failed,
+        TaskState::Canceled => Wire::Canceled,
+        TaskState::Rejected => Wire::Rejected,
+    }
+}
+
+/// The wire's milliseconds.
+pub(crate) fn millis(at: Time) -> i64 {
+    i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Writes the row's verdict into the record, over whatever the agent said.
+pub(crate) fn overrule(record: &mut Record, row: &Row) {
+    let text = row.reason.filter(|_| row.state == TaskState::Failed);
+    let message = text.map(|reason| {
+        let id = format!("{}-{}-{reason}", row.task, row.turn.no);
+        let text = format!("{reason}: {}", reason.explain());
+        agent_message(&id, record.task_id(), record.context_id(), &text)
+    });
+    record.set_status(wire_state(row.state), message.as_ref(), millis(row.changed));
+}
+
+/// Whether the result is kept from callers.
+pub(crate) fn withheld(reason: Option<Reason>) -> bool {
+    matches!(reason, Some(Reason::ResultTooLarge | Reason::ResultRejected))
+}
+
+pub(crate) fn view_of(row: &Row, record: Arc<Record>, detail: Option<Arc<Detail>>) -> TaskView {
+    TaskView {
+        task: row.task,
+        principal: row.principal.clone(),
+        agent: row.agent.clone(),
+        context: row.context.clone(),
+        state: row.state,
+        reason: row.reason,
+        delivery: row.delivery,
+        cancel: row.cancel,
+        late: row.late,
+        reply: row.reply,
+        waiting_on: row.turn.waiting_on,
+        created: row.created,
+        changed: row.changed,
+        turn: row.turn.no,
+        attempts: row.turn.attempts,
+        remote_task: row.remote_task.clone(),
+        detail,
+        withheld: withheld(row.reason),
+        record,
+    }
+}

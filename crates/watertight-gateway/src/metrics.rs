@@ -1,0 +1,232 @@
+//! What `/metrics` tells. Labels come from configuration and closed vocabularies only: no caller, peer or message can
+//! make a new time series.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use watertight_engine::cell::AgentView;
+use watertight_engine::ids::AgentId;
+use watertight_engine::record::TaskState;
+use watertight_policy::breaker;
+use watertight_policy::reason::Reason;
+use watertight_policy::time::Span;
+
+/// Seconds, from a quick answer to a long task.
+const BUCKETS: [f64; 16] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
+
+/// The label of agents that are not configured: callers choose that name, and may not fill memory with it.
+const UNKNOWN: &str = "(unknown)";
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfAgent {
+    agent: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfRefusal {
+    agent: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfOutcome {
+    agent: String,
+    outcome: &'static str,
+    reason: &'static str,
+}
+
+/// All of them.
+pub struct Metrics {
+    registry: Registry,
+    in_flight: Family<OfAgent, Gauge>,
+    waiting: Family<OfAgent, Gauge>,
+    queued: Family<OfAgent, Gauge>,
+    slots: Family<OfAgent, Gauge>,
+    breaker: Family<OfAgent, Gauge>,
+    streams: Family<OfAgent, Gauge>,
+    refusals: Family<OfRefusal, Counter>,
+    outcomes: Family<OfOutcome, Counter>,
+    seconds: Family<OfAgent, Histogram, fn() -> Histogram>,
+    commits: Counter,
+    rows: Counter,
+    backlog: Gauge,
+    inputs: Counter,
+    reloads: Counter,
+    delegations: Gauge<i64>,
+    evictions: Counter<u64, AtomicU64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(BUCKETS)
+}
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("watertight"),
+            in_flight: Family::default(),
+            waiting: Family::default(),
+            queued: Family::default(),
+            slots: Family::default(),
+            breaker: Family::default(),
+            streams: Family::default(),
+            refusals: Family::default(),
+            outcomes: Family::default(),
+            seconds: Family::new_with_constructor(histogram),
+            commits: Counter::default(),
+            rows: Counter::default(),
+            backlog: Gauge::default(),
+            inputs: Counter::default(),
+            reloads: Counter::default(),
+            delegations: Gauge::default(),
+            evictions: Counter::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("in_flight", "Slots of the agent that are taken", self.in_flight.clone());
+        r.register("waiting", "Callers that wait a short while for a slot", self.waiting.clone());
+        r.register("queued", "Accepted turns that wait for a slot", self.queued.clone());
+        r.register("slots", "Slots of the agent", self.slots.clone());
+        r.register("breaker_state", "0 admitting, 1 probing, 2 ejected", self.breaker.clone());
+        r.register("streams", "Open streams toward callers", self.streams.clone());
+        r.register("refusals", "Calls turned away before a task existed", self.refusals.clone());
+        r.register("outcomes", "Turns that ended", self.outcomes.clone());
+        r.register("call_seconds", "From the last dispatch to the end of a turn", self.seconds.clone());
+        r.register("commits", "Commits that are durable", self.commits.clone());
+        r.register("commit_rows", "Rows in durable commits", self.rows.clone());
+        r.register("store_backlog", "Commits handed to the store and not answered yet", self.backlog.clone());
+        r.register("cell_inputs", "Inputs that the cell has taken", self.inputs.clone());
+        r.register("cell_reloads", "Times that the cell was loaded again from its store", self.reloads.clone());
+        r.register("stream_evictions", "Streams closed because their reader stayed full", self.evictions.clone());
+        r.register("delegations", "Delegations in memory", self.delegations.clone());
+    }
+
+    /// The text, with the walls as they are at the moment.
+    pub(crate) fn encode(&self, walls: &[(AgentView, u32)], now: &Now) -> String {
+        for (view, streams) in walls {
+            let of = OfAgent { agent: view.agent.to_string() };
+            self.in_flight.get_or_create(&of).set(i64::from(view.in_flight));
+            self.waiting.get_or_create(&of).set(i64::from(view.waiting));
+            self.queued.get_or_create(&of).set(i64::from(view.queued));
+            self.slots.get_or_create(&of).set(i64::from(view.max_in_flight));
+            self.breaker.get_or_create(&of).set(breaker_number(view.breaker.state));
+            self.streams.get_or_create(&of).set(i64::from(*streams));
+        }
+        self.backlog.set(as_gauge(now.backlog));
+        self.delegations.set(as_gauge(now.delegations));
+        // The hub counts for itself; a counter can only be moved forward by the difference.
+        let told = self.evictions.get();
+        self.evictions.inc_by(now.evictions.saturating_sub(told));
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            Err(std::fmt::Error) => String::new(),
+        }
+    }
+
+    pub(crate) fn refused(&self, agent: &AgentId, known: bool, reason: Reason) {
+        let agent = if known { agent.to_string() } else { UNKNOWN.to_owned() };
+        self.refusals.get_or_create(&OfRefusal { agent, reason: reason.as_str() }).inc();
+    }
+
+    pub(crate) fn ended(&self, agent: &AgentId, state: TaskState, reason: Option<Reason>, took: Option<Span>) {
+        let of = OfOutcome {
+            agent: agent.to_string(),
+            outcome: outcome(state),
+            reason: reason.map_or("none", |reason| reason.as_str()),
+        };
+        self.outcomes.get_or_create(&of).inc();
+        if let Some(took) = took {
+            self.seconds.get_or_create(&OfAgent { agent: agent.to_string() }).observe(took.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn committed(&self, rows: usize) {
+        self.commits.inc();
+        self.rows.inc_by(rows as u64);
+    }
+
+    pub(crate) fn took_inputs(&self, inputs: usize) {
+        self.inputs.inc_by(inputs as u64);
+    }
+
+    pub(crate) fn reloaded(&self) {
+        self.reloads.inc();
+    }
+}
+
+/// Numbers that others keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) backlog: usize,
+    pub(crate) delegations: usize,
+    pub(crate) evictions: u64,
+}
+
+fn as_gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn breaker_number(state: breaker::State) -> i64 {
+    match state {
+        breaker::State::Admitting => 0,
+        breaker::State::Probing => 1,
+        breaker::State::Ejected => 2,
+    }
+}
+
+fn outcome(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Completed => "completed",
+        TaskState::Failed => "failed",
+        TaskState::Canceled => "canceled",
+        TaskState::Rejected => "rejected",
+        TaskState::InputRequired | TaskState::AuthRequired => "interrupted",
+        TaskState::Submitted | TaskState::Working => "unfinished",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_are_documented() {
+        let metrics = Metrics::new();
+        let agent = AgentId::new("fx");
+        metrics.refused(&agent, true, Reason::BulkheadFull);
+        metrics.refused(&AgentId::new("made-up-by-a-caller"), false, Reason::AgentUnknown);
+        metrics.ended(&agent, TaskState::Failed, Some(Reason::AgentNoAnswer), Some(Span::from_millis(30)));
+        let text = metrics.encode(&[], &Now { backlog: 3, delegations: 7, evictions: 2 });
+        for line in [
+            "watertight_refusals_total{agent=\"fx\",reason=\"bulkhead_full\"} 1",
+            "watertight_refusals_total{agent=\"(unknown)\",reason=\"agent_unknown\"} 1",
+            "watertight_outcomes_total{agent=\"fx\",outcome=\"failed\",reason=\"agent_no_answer\"} 1",
+            "watertight_call_seconds_bucket{le=\"0.05\",agent=\"fx\"} 1",
+            "watertight_store_backlog 3",
+            "watertight_stream_evictions_total 2",
+            "watertight_cell_reloads_total 0",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(!text.contains("made-up"));
+    }
+}
