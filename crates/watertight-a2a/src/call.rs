@@ -239,6 +239,22 @@ impl Call {
     }
 }
 
+impl Call {
+    /// The tenant named in the params.
+    pub fn tenant(&self) -> Option<&str> {
+        match self {
+            Call::Send(send) | Call::Stream(send) => send.peek.tenant.as_deref(),
+            Call::Get(get) => get.tenant.as_deref(),
+            Call::List(list) => list.tenant.as_deref(),
+            Call::Cancel(task) | Call::Subscribe(task) => task.tenant.as_deref(),
+            Call::CreatePush(config) => config.tenant.as_deref(),
+            Call::GetPush(config) | Call::DeletePush(config) => config.tenant.as_deref(),
+            Call::ListPush(list) => list.tenant.as_deref(),
+            Call::ExtendedCard { tenant } => tenant.as_deref(),
+        }
+    }
+}
+
 impl Send {
     /// The message, raw.
     pub fn message(&self) -> Json {

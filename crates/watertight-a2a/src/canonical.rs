@@ -1,7 +1,8 @@
 //! One text for all ways to write the same JSON, and a fingerprint of it.
 //!
 //! Members are sorted, whitespace is gone, strings carry only the escapes they need. Numbers stay as written: `1` and
-//! `1.0` differ, and no integer is too large. One pass builds a flat tree, one writes it; neither recurses.
+//! `1.0` differ, and no integer is too large. One pass, no recursion, and nothing is kept of an array but its text; an object out of order is
+//! copied once, so the cost is linear for a given depth.
 
 use std::fmt;
 
@@ -42,102 +43,109 @@ impl fmt::Debug for Fingerprint {
 
 /// The canonical text of a value.
 pub fn canonical(value: Value<'_>) -> Vec<u8> {
-    let nodes = tree(value.raw());
-    let mut out = Vec::with_capacity(value.raw().len());
-    // What is left to write, innermost last: (node, next child).
-    let mut open: Vec<(usize, usize)> = vec![(0, 0)];
-    while let Some((node, child)) = open.pop() {
-        match nodes.get(node) {
-            Some(Node::Scalar(text)) => out.extend_from_slice(text),
-            Some(Node::String(text)) => normalise_string(text, &mut out),
-            Some(Node::Array(items)) => {
-                out.extend_from_slice(if child == 0 { b"[" } else { b"" });
-                if let Some(&next) = items.get(child) {
-                    out.extend_from_slice(if child > 0 { b"," } else { b"" });
-                    open.push((node, child + 1));
-                    open.push((next, 0));
-                } else {
-                    out.push(b']');
-                }
-            }
-            Some(Node::Object(members)) => {
-                out.extend_from_slice(if child == 0 { b"{" } else { b"" });
-                if let Some((key, next)) = members.get(child) {
-                    out.extend_from_slice(if child > 0 { b"," } else { b"" });
-                    out.extend_from_slice(key);
-                    out.push(b':');
-                    open.push((node, child + 1));
-                    open.push((*next, 0));
-                } else {
-                    out.push(b'}');
-                }
-            }
-            None => {}
-        }
-    }
-    out
-}
-
-enum Node<'a> {
-    Scalar(&'a [u8]),
-    String(&'a [u8]),
-    Array(Vec<usize>),
-    Object(Vec<(Vec<u8>, usize)>),
-}
-
-/// The value's nodes, the root first, members sorted.
-fn tree(text: &[u8]) -> Vec<Node<'_>> {
-    let mut nodes: Vec<Node<'_>> = Vec::new();
-    let mut open: Vec<usize> = Vec::new();
-    let mut key: Option<Vec<u8>> = None;
+    let text = value.raw();
+    let mut writer = Writer { out: Vec::with_capacity(text.len()), open: Vec::new() };
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
-        let node = match byte {
-            b'{' => Node::Object(Vec::new()),
-            b'[' => Node::Array(Vec::new()),
-            b'}' | b']' => {
-                at += 1;
-                if let Some(closed) = open.pop()
-                    && let Some(Node::Object(members)) = nodes.get_mut(closed)
-                {
-                    members.sort_by(|a, b| a.0.cmp(&b.0));
-                }
-                continue;
-            }
-            b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => {
-                at += 1;
-                continue;
-            }
-            b'"' => {
-                let end = skip_string(text, at);
-                let string = text.get(at..end).unwrap_or_default();
-                if key.is_none() && open.last().is_some_and(|&top| matches!(nodes.get(top), Some(Node::Object(_)))) {
-                    let mut name = Vec::with_capacity(string.len());
-                    normalise_string(string, &mut name);
-                    key = Some(name);
-                    at = end;
-                    continue;
-                }
-                Node::String(string)
-            }
-            _ => Node::Scalar(text.get(at..skip_scalar(text, at)).unwrap_or_default()),
+        let end = match byte {
+            b'"' => skip_string(text, at),
+            b'{' | b'[' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => at + 1,
+            _ => skip_scalar(text, at).max(at + 1),
         };
-        let index = nodes.len();
-        match open.last().and_then(|&top| nodes.get_mut(top)) {
-            Some(Node::Array(items)) => items.push(index),
-            Some(Node::Object(members)) => members.push((key.take().unwrap_or_default(), index)),
-            Some(Node::Scalar(_) | Node::String(_)) | None => {}
+        let token = text.get(at..end).unwrap_or_default();
+        match byte {
+            b'{' | b'[' => writer.begin(byte),
+            b'}' | b']' => writer.end(byte),
+            b' ' | b'\t' | b'\n' | b'\r' | b',' | b':' => {}
+            b'"' => writer.string(token),
+            _ => {
+                writer.before_value();
+                writer.out.extend_from_slice(token);
+            }
         }
-        at += match &node {
-            Node::Scalar(text) | Node::String(text) => text.len().max(1),
-            Node::Array(_) | Node::Object(_) => {
-                open.push(index);
-                1
-            }
-        };
-        nodes.push(node);
+        at = end;
     }
-    nodes
+    writer.out
+}
+
+/// Writes tokens as they come; an object whose members turn out not to be sorted is put in order when it closes.
+struct Writer {
+    out: Vec<u8>,
+    open: Vec<Frame>,
+}
+
+struct Frame {
+    /// Where its content begins.
+    start: usize,
+    /// Of an object: its members so far, without commas.
+    members: Option<Vec<Member>>,
+    /// Of an object: a name comes next.
+    at_key: bool,
+}
+
+struct Member {
+    start: usize,
+    key_end: usize,
+    end: usize,
+}
+
+impl Writer {
+    fn begin(&mut self, bracket: u8) {
+        self.before_value();
+        self.out.push(bracket);
+        let members = (bracket == b'{').then(Vec::new);
+        self.open.push(Frame { start: self.out.len(), at_key: members.is_some(), members });
+    }
+
+    fn before_value(&mut self) {
+        let Some(top) = self.open.last_mut() else { return };
+        if top.members.is_some() {
+            top.at_key = true;
+        } else if self.out.len() > top.start {
+            self.out.push(b',');
+        }
+    }
+
+    fn string(&mut self, token: &[u8]) {
+        let end = self.out.len();
+        if let Some(Frame { members: Some(members), at_key, .. }) = self.open.last_mut()
+            && *at_key
+        {
+            *at_key = false;
+            if let Some(last) = members.last_mut() {
+                last.end = end;
+                self.out.push(b',');
+            }
+            let start = self.out.len();
+            normalise_string(token, &mut self.out);
+            members.push(Member { start, key_end: self.out.len(), end: 0 });
+            self.out.push(b':');
+            return;
+        }
+        self.before_value();
+        normalise_string(token, &mut self.out);
+    }
+
+    fn end(&mut self, bracket: u8) {
+        if let Some(Frame { start, members: Some(mut members), .. }) = self.open.pop() {
+            if let Some(last) = members.last_mut() {
+                last.end = self.out.len();
+            }
+            let out = &self.out;
+            let key = |member: &Member| out.get(member.start..member.key_end).unwrap_or_default();
+            if !members.is_sorted_by_key(key) {
+                members.sort_by(|a, b| key(a).cmp(key(b)));
+                let mut sorted = Vec::with_capacity(out.len() - start);
+                for member in &members {
+                    sorted.extend_from_slice(if sorted.is_empty() { b"" } else { b"," });
+                    sorted.extend_from_slice(out.get(member.start..member.end).unwrap_or_default());
+                }
+                self.out.truncate(start);
+                self.out.extend_from_slice(&sorted);
+            }
+        }
+        self.out.push(bracket);
+    }
 }
 
 /// Writes a quoted string with the fewest escapes; half a surrogate pair keeps its escape.

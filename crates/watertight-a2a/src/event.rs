@@ -12,6 +12,10 @@ use crate::time;
 /// The longest id accepted from a peer, in bytes.
 pub const MAX_REMOTE_ID_BYTES: usize = 1024;
 
+/// The most messages, or artifacts, of one task that are looked at. A list of many tiny entries would cost far more
+/// memory than its bytes.
+pub const MAX_ENTRIES: usize = 10_000;
+
 /// The state of a task.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are A2A's own")]
@@ -477,11 +481,12 @@ fn members<'a, const N: usize>(
     json::fields(value, names).map_err(What::Duplicate)
 }
 
-fn list<'a>(value: Option<Value<'a>>, path: &str) -> Result<Option<json::Items<'a>>, What> {
+fn list<'a>(value: Option<Value<'a>>, path: &'static str) -> Result<Option<json::Items<'a>>, What> {
     match value {
         None => Ok(None),
-        Some(value) if value.kind() == Kind::Array => Ok(Some(value.items())),
-        Some(_) => Err(missing(path)),
+        Some(value) if value.kind() != Kind::Array => Err(missing(path)),
+        Some(value) if value.items().nth(MAX_ENTRIES).is_some() => Err(What::TooMany(path, MAX_ENTRIES)),
+        Some(value) => Ok(Some(value.items())),
     }
 }
 

@@ -21,6 +21,10 @@ pub use persist::Delta;
 pub use render::RenderOptions;
 pub use view::{Measure, Source};
 
+/// What a message or an artifact costs beyond its text, roughly; part of [`Record::bytes`], so that a flood of tiny
+/// ones meets the same limit as a large one.
+pub const ENTRY_BYTES: usize = 256;
+
 /// The reduced task of one delegation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
@@ -140,7 +144,7 @@ impl Record {
         self.metadata.as_ref()
     }
 
-    /// Bytes of JSON held.
+    /// Bytes held: the JSON, and [`ENTRY_BYTES`] for each message, artifact and unknown member.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -230,9 +234,9 @@ impl Record {
             self.bytes += metadata.as_bytes().len();
             self.metadata = Some(metadata.detached());
         }
-        self.bytes -= self.extra.iter().map(|(_, raw)| raw.as_bytes().len()).sum::<usize>();
+        self.bytes -= extra_bytes(&self.extra);
         self.extra = render::unknown_members(&event.raw);
-        self.bytes += self.extra.iter().map(|(_, raw)| raw.as_bytes().len()).sum::<usize>();
+        self.bytes += extra_bytes(&self.extra);
         self.apply_status(&task.status, now_ms);
     }
 
@@ -281,7 +285,7 @@ impl Record {
                 old.interim |= interim;
             }
             None => {
-                self.bytes += size;
+                self.bytes += size + ENTRY_BYTES;
                 self.by_message.insert(entry.key.clone(), self.history.len());
                 self.history.push(entry);
             }
@@ -315,6 +319,10 @@ impl Record {
             }
         }
     }
+}
+
+fn extra_bytes(extra: &[(String, Json)]) -> usize {
+    extra.iter().map(|(name, raw)| name.len() + raw.as_bytes().len() + ENTRY_BYTES).sum()
 }
 
 impl Entry {
@@ -381,7 +389,7 @@ impl Joined {
     }
 
     fn bytes(&self) -> usize {
-        self.before.len() + self.parts.len() + self.after.len()
+        self.before.len() + self.parts.len() + self.after.len() + ENTRY_BYTES
     }
 
     fn write(&self, out: &mut Vec<u8>) {

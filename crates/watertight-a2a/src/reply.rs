@@ -95,6 +95,37 @@ pub struct Malformed {
     pub excerpt: String,
 }
 
+impl Malformed {
+    /// Of a body that was read as a reply, and then found wanting.
+    pub fn new(what: What, head: Head<'_>, body: &[u8]) -> Malformed {
+        Malformed {
+            what,
+            status: head.status,
+            content_type: head.content_type.map(|kind| clean(kind, 100)),
+            excerpt: excerpt(body, MAX_EXCERPT_BYTES),
+        }
+    }
+}
+
+impl std::fmt::Display for ReplyFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ReplyFault::AgentError(error) => {
+                write!(f, "the agent answered with error {}: {}", error.code, error.message)
+            }
+            ReplyFault::AcceptedUnconfirmed { excerpt } => {
+                write!(f, "the agent accepted the request without an A2A reply: {excerpt}")
+            }
+            ReplyFault::Malformed(Malformed { what, status, content_type, excerpt }) => {
+                let kind = content_type.as_deref().unwrap_or("no content type");
+                write!(f, "{} (HTTP {status}, {kind}): {excerpt}", what.sentence())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReplyFault {}
+
 /// The ways in which a reply is malformed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
@@ -122,6 +153,8 @@ pub enum What {
     ResultAndError,
     /// Somebody else's answer.
     WrongId,
+    /// More entries in a list than we look at: its path, and the limit.
+    TooMany(&'static str, usize),
     /// A member occurs twice.
     Duplicate(&'static str),
     /// A required member is missing or of the wrong type: its path.
@@ -144,6 +177,7 @@ impl What {
             What::NoResult => "the reply has no result",
             What::ResultAndError => "the reply has both a result and an error",
             What::WrongId => "the reply answers another request",
+            What::TooMany(path, limit) => return format!("{path} has more than {limit} entries"),
             What::Duplicate(name) => return format!("member {name} occurs twice"),
             What::Member(path) => return format!("{path} is missing or malformed"),
         };
@@ -154,14 +188,7 @@ impl What {
 /// Reads the reply to the request that we sent under `id`.
 pub fn read_reply(body: Bytes, head: Head<'_>, id: &str, limits: &Limits) -> Result<RawResult, ReplyFault> {
     let text = body.strip_prefix(b"\xef\xbb\xbf").map_or_else(|| body.clone(), |rest| body.slice_ref(rest));
-    let malformed = |what: What| {
-        ReplyFault::Malformed(Malformed {
-            what,
-            status: head.status,
-            content_type: head.content_type.map(|kind| clean(kind, 100)),
-            excerpt: excerpt(&text, MAX_EXCERPT_BYTES),
-        })
-    };
+    let malformed = |what: What| ReplyFault::Malformed(Malformed::new(what, head, &text));
     let failed = head.status >= 300;
     let or_status = |what: What| malformed(if failed { What::HttpStatus } else { what });
     if head.status == 204 || text.iter().all(u8::is_ascii_whitespace) {

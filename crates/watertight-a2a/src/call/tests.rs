@@ -11,13 +11,9 @@ fn parse(method: Method, params: &str) -> Result<Call, Error> {
 }
 
 fn send(params: &str) -> Result<SendPeek, Error> {
-    match parse(Method::SendMessage, params)? {
-        Call::Send(send) => {
-            assert_eq!(send.params.as_bytes(), params.as_bytes());
-            Ok(send.peek)
-        }
-        other => panic!("{other:?}"),
-    }
+    let Call::Send(send) = parse(Method::SendMessage, params)? else { panic!("not a send") };
+    assert_eq!(send.params.as_bytes(), params.as_bytes());
+    Ok(send.peek)
 }
 
 /// The field that the refusal names.
@@ -148,7 +144,7 @@ fn budgets_are_written_as_they_are_read() {
     assert_eq!(BudgetWire { remaining_s: Some(f64::NAN), ..Default::default() }.to_json().as_bytes(), b"{}");
     let params = PLAIN.replacen(
         "\"messageId\"",
-        &format!("\"metadata\":{{\"x-budget\":{{\"depth\":99999999999,\"remaining_s\":-2}}}},\"messageId\""),
+        "\"metadata\":{\"x-budget\":{\"depth\":99999999999,\"remaining_s\":-2}},\"messageId\"",
         1,
     );
     let spent = send(&params).unwrap().budget.unwrap();

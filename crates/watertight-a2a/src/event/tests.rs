@@ -119,6 +119,18 @@ fn what_is_malformed_names_the_path() {
 }
 
 #[test]
+fn lists_are_bounded_by_count_too() {
+    let task = |name: &str, count: usize| {
+        let items = vec![r#"{"artifactId":"a","parts":[{}]}"#; count].join(",");
+        read(&format!(r#"{{"task":{{"id":"t","status":{{"state":1}},"{name}":[{items}]}}}}"#))
+    };
+    for (name, path) in [("history", "task.history"), ("artifacts", "task.artifacts")] {
+        assert!(task(name, MAX_ENTRIES).is_ok());
+        assert_eq!(task(name, MAX_ENTRIES + 1), Err(What::TooMany(path, MAX_ENTRIES)));
+    }
+}
+
+#[test]
 fn the_results_of_unary_calls() {
     let doc = |text: &'static str| Json::assume(text);
     let bare = doc(r#"{"id":"t","status":{"state":1}}"#);

@@ -160,8 +160,8 @@ impl Record {
             .members()
             .filter_map(|member| Some((member.key.as_str()?.into_owned(), doc.part(member.value).detached())))
             .collect();
-        let more = record.metadata.iter().chain(record.extra.iter().map(|(_, raw)| raw));
-        record.bytes += more.map(|raw| raw.as_bytes().len()).sum::<usize>();
+        record.bytes += record.metadata.as_ref().map_or(0, |metadata| metadata.as_bytes().len());
+        record.bytes += super::extra_bytes(&record.extra);
         Ok(record)
     }
 }

@@ -20,12 +20,16 @@ pub struct RenderOptions<'a> {
 
 const KNOWN: [&str; 6] = ["id", "contextId", "status", "artifacts", "history", "metadata"];
 
-/// Members of a task that this version does not know.
+/// The most unknown members of a task that are kept.
+const MAX_UNKNOWN: usize = 256;
+
+/// Members of a task that this version does not know, the first [`MAX_UNKNOWN`] of them.
 pub(super) fn unknown_members(task: &Json) -> Vec<(String, Json)> {
     task.value()
         .members()
         .filter(|member| !KNOWN.iter().any(|name| member.is(name)))
         .filter_map(|member| Some((member.key.as_str()?.into_owned(), task.part(member.value).detached())))
+        .take(MAX_UNKNOWN)
         .collect()
 }
 

@@ -36,21 +36,22 @@ pub struct Measure {
 }
 
 impl Record {
-    /// The parts that make up the result, and where they are.
+    /// The parts that make up the result, and where they are. What a result is, only COMPLETED makes of it; before
+    /// that they are progress, or a question.
     pub fn result_parts(&self) -> (Source, Vec<Json>) {
-        let candidates = [Source::Artifacts, Source::StatusMessage, Source::History];
-        let found = candidates.into_iter().map(|source| (source, self.parts_in(source)));
-        found.into_iter().find(|(_, parts)| !parts.is_empty()).unwrap_or((Source::Nowhere, Vec::new()))
+        let mut parts = Vec::new();
+        let source = self.each_part(|raw| parts.push(raw));
+        (source, parts)
     }
 
     /// The result's size and kind.
     pub fn measure(&self) -> Measure {
-        let (source, parts) = self.result_parts();
         let mut measure =
-            Measure { source, bytes: 0, parts: parts.len(), data_parts: 0, malformed_parts: 0, empty: true };
-        for raw in &parts {
+            Measure { source: Source::Nowhere, bytes: 0, parts: 0, data_parts: 0, malformed_parts: 0, empty: true };
+        measure.source = self.each_part(|raw| {
+            measure.parts += 1;
             measure.bytes += raw.as_bytes().len();
-            match Part::read(raw) {
+            match Part::read(&raw) {
                 Part::Text(text) => measure.empty &= text.trim().is_empty(),
                 Part::Data(_) => {
                     measure.data_parts += 1;
@@ -59,20 +60,18 @@ impl Record {
                 Part::Raw(_) | Part::Url(_) => measure.empty = false,
                 Part::Malformed => measure.malformed_parts += 1,
             }
-        }
+        });
         measure
     }
 
     /// The values of the result's data parts, raw, in order.
     pub fn data_values(&self) -> Vec<Json> {
-        let (_, parts) = self.result_parts();
-        parts
-            .iter()
-            .filter_map(|raw| match Part::read(raw) {
-                Part::Data(value) => Some(value),
-                Part::Text(_) | Part::Raw(_) | Part::Url(_) | Part::Malformed => None,
-            })
-            .collect()
+        let mut values = Vec::new();
+        self.each_part(|raw| match Part::read(&raw) {
+            Part::Data(value) => values.push(value),
+            Part::Text(_) | Part::Raw(_) | Part::Url(_) | Part::Malformed => {}
+        });
+        values
     }
 
     /// The answer as text: from artifacts, else the status message, else the agent's last message. Chunks of one
@@ -80,7 +79,7 @@ impl Record {
     pub fn answer_text(&self) -> String {
         let mut texts: Vec<String> = Vec::new();
         for artifact in &self.artifacts {
-            let text = text_of(&Part::split(&artifact.array()));
+            let text = text_of(&artifact.array());
             if !text.is_empty() {
                 texts.push(text);
             }
@@ -90,34 +89,42 @@ impl Record {
         if !texts.is_empty() {
             return texts.join("\n");
         }
-        let messages = [Source::StatusMessage, Source::History].map(|source| text_of(&self.parts_in(source)));
-        messages.into_iter().find(|text| !text.is_empty()).unwrap_or_default()
+        let messages = [self.status_parts(), self.history_parts()].into_iter().flatten();
+        messages.map(|parts| text_of(&parts)).find(|text| !text.is_empty()).unwrap_or_default()
     }
 
-    fn parts_in(&self, source: Source) -> Vec<Json> {
-        match source {
-            Source::Artifacts => self.artifacts.iter().flat_map(|artifact| Part::split(&artifact.array())).collect(),
-            Source::StatusMessage => {
-                let message = self.status.value().get("message").map(|message| self.status.part(message));
-                message.map(|message| message_parts(&message)).unwrap_or_default()
+    /// Shows each part of the result, from the first source that has any.
+    fn each_part(&self, mut see: impl FnMut(Json)) -> Source {
+        if self.artifacts.iter().any(|artifact| artifact.count > 0) {
+            for artifact in &self.artifacts {
+                let parts = artifact.array();
+                parts.value().items().for_each(|part| see(parts.part(part)));
             }
-            Source::History => {
-                let last = self.history.iter().rev().find(|entry| !entry.from_user && !entry.interim);
-                last.map(|entry| message_parts(&entry.raw)).unwrap_or_default()
-            }
-            Source::Nowhere => Vec::new(),
+            return Source::Artifacts;
         }
+        for (source, parts) in [(Source::StatusMessage, self.status_parts()), (Source::History, self.history_parts())] {
+            if let Some(parts) = parts.filter(|parts| parts.value().items().next().is_some()) {
+                parts.value().items().for_each(|part| see(parts.part(part)));
+                return source;
+            }
+        }
+        Source::Nowhere
+    }
+
+    fn status_parts(&self) -> Option<Json> {
+        Some(self.status.part(self.status.value().get("message")?.get("parts")?))
+    }
+
+    fn history_parts(&self) -> Option<Json> {
+        let last = self.history.iter().rev().find(|entry| !entry.from_user && !entry.interim)?;
+        Some(last.raw.part(last.raw.value().get("parts")?))
     }
 }
 
-fn message_parts(message: &Json) -> Vec<Json> {
-    message.value().get("parts").map(|parts| Part::split(&message.part(parts))).unwrap_or_default()
-}
-
-fn text_of(parts: &[Json]) -> String {
+fn text_of(parts: &Json) -> String {
     let mut text = String::new();
-    for part in parts {
-        if let Part::Text(more) = Part::read(part) {
+    for part in parts.value().items() {
+        if let Part::Text(more) = Part::read(&parts.part(part)) {
             text.push_str(&more);
         }
     }
