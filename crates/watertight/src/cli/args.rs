@@ -1,0 +1,217 @@
+//! What can be said on the command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::exit::TABLE;
+use crate::demo;
+
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about = "An A2A gateway that keeps one agent's failure from sinking the others.",
+    after_help = TABLE,
+    disable_help_subcommand = true
+)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run the gateway.
+    ///
+    /// Prints one line, `listening on http://ADDR`, when it is ready. SIGTERM or SIGINT drains it; a second one ends it
+    /// at once.
+    #[command(after_help = TABLE)]
+    Serve(ServeArgs),
+    /// Write a commented configuration and an instance key. Nothing is overwritten.
+    #[command(after_help = TABLE)]
+    Init(InitArgs),
+    /// Send a message to an agent through a running gateway, and print its answer.
+    #[command(after_help = TABLE)]
+    Send(SendArgs),
+    /// See and cancel tasks of a running gateway.
+    #[command(after_help = TABLE)]
+    Tasks(TasksArgs),
+    /// Show what the walls do: three agents, one turns slow.
+    ///
+    /// Exit codes: 0 every verdict is PASS; 1 at least one is FAIL; 2 the command makes no sense; 3 the demo could not
+    /// be run to its end; 130 interrupted.
+    Demo(DemoArgs),
+    /// One of the demo's agents.
+    #[command(hide = true)]
+    DemoAgent(AgentArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// The configuration.
+    #[arg(long, value_name = "FILE", default_value = "watertight.toml")]
+    pub(super) config: PathBuf,
+    /// Listen here instead of where the configuration says.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) listen: Option<SocketAddr>,
+    /// How log lines look on stderr.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(super) log_format: LogFormat,
+    /// What is logged, such as `info` or `watertight_gateway=debug`. Without it RUST_LOG counts, then `info`.
+    #[arg(long, value_name = "FILTER")]
+    pub(super) log: Option<String>,
+    /// End when stdin closes.
+    #[arg(long, hide = true)]
+    pub(super) exit_with_stdin: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InitArgs {
+    /// Where to write; it is made if it is missing.
+    #[arg(default_value = ".")]
+    pub(super) dir: PathBuf,
+}
+
+/// Which gateway, and as whom.
+#[derive(Debug, Args)]
+pub(super) struct Gateway {
+    /// The gateway. Without it WATERTIGHT_URL counts, then http://127.0.0.1:7420.
+    #[arg(long, value_name = "URL", global = true)]
+    pub(super) url: Option<String>,
+    /// A file that holds the bearer token.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(super) token_file: Option<PathBuf>,
+    /// Print JSON, as the gateway answered it.
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SendArgs {
+    /// The agent's name.
+    pub(super) agent: String,
+    /// What to say; `-` reads it from stdin.
+    #[arg(required_unless_present = "data")]
+    pub(super) text: Option<String>,
+    /// A JSON value to send as a data part.
+    #[arg(long, value_name = "JSON")]
+    pub(super) data: Option<String>,
+    /// Go on with this task.
+    #[arg(long, value_name = "ID")]
+    pub(super) task: Option<String>,
+    /// In this context.
+    #[arg(long, value_name = "ID")]
+    pub(super) context: Option<String>,
+    /// Print the answer as it comes.
+    #[arg(long, conflicts_with = "no_wait")]
+    pub(super) stream: bool,
+    /// Only hand it over, and print the task's id.
+    #[arg(long)]
+    pub(super) no_wait: bool,
+    #[command(flatten)]
+    pub(super) gateway: Gateway,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TasksArgs {
+    #[command(subcommand)]
+    pub(super) command: TasksCommand,
+    #[command(flatten)]
+    pub(super) gateway: Gateway,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TasksCommand {
+    /// The latest tasks, of one agent or of all.
+    List {
+        /// Only this agent's.
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+        /// Only in this state, such as WORKING.
+        #[arg(long, value_name = "STATE")]
+        status: Option<String>,
+        /// At most so many of each agent.
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+        limit: u32,
+    },
+    /// One task.
+    Show {
+        /// Its id.
+        id: String,
+        /// Whose it is; without it every agent is asked.
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+    },
+    /// Cancel a task.
+    Cancel {
+        /// Its id.
+        id: String,
+        /// Whose it is; without it every agent is asked.
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DemoArgs {
+    /// How long the whole run takes.
+    #[arg(long, default_value_t = 60, value_name = "N")]
+    pub(super) seconds: u64,
+    /// No gateway: one shared pool of 64 calls, as without isolation.
+    #[arg(long)]
+    pub(super) without_walls: bool,
+    /// Straight to the agents without any limit, to see the verdicts fail.
+    #[arg(long, hide = true, conflicts_with = "without_walls")]
+    pub(super) direct: bool,
+    /// One JSON object on stdout instead of the view and the table.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// The gateway's port; 0 takes any free one.
+    #[arg(long, default_value_t = 0, value_name = "P")]
+    pub(super) port: u16,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AgentArgs {
+    #[arg(long)]
+    pub(super) name: demo::Agent,
+    #[arg(long, default_value_t = 0)]
+    pub(super) port: u16,
+    #[arg(long, default_value_t = 200)]
+    pub(super) latency_ms: u64,
+    /// End when stdin closes.
+    #[arg(long)]
+    pub(super) exit_with_stdin: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_makes_sense() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
+        assert!(matches!(parse("watertight serve"), Ok(Command::Serve(a)) if a.config.ends_with("watertight.toml")));
+        assert!(
+            matches!(parse("watertight send fx hello --json --url http://x"), Ok(Command::Send(a)) if a.gateway.json)
+        );
+        assert!(matches!(parse("watertight tasks show 1 --agent fx --json"), Ok(Command::Tasks(a)) if a.gateway.json));
+        assert!(parse("watertight send fx").is_err());
+        assert!(parse("watertight send fx --data {}").is_ok());
+        assert!(parse("watertight send fx hi --stream --no-wait").is_err());
+        assert!(parse("watertight tasks list --limit 101").is_err());
+    }
+}

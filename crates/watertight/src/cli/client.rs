@@ -1,0 +1,212 @@
+//! A small A2A client, for the commands that talk to a running gateway.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, header};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use watertight_a2a::sse::{Item, Limits, Reader};
+
+use super::args::Gateway;
+use super::exit::{Code, Failure};
+use super::output::safe_line;
+
+/// The longest answer that is read.
+const MAX_ANSWER: usize = 128 << 20;
+
+pub(super) struct Client {
+    http: Http<HttpConnector, Full<Bytes>>,
+    base: String,
+    token: Option<String>,
+}
+
+/// A JSON-RPC error, read.
+#[derive(Debug)]
+pub(super) struct RpcError {
+    pub(super) code: i64,
+    message: String,
+    reason: String,
+    task: Option<String>,
+    raw: Value,
+}
+
+impl RpcError {
+    fn read(error: &Value) -> RpcError {
+        let infos: Vec<&Value> = error["data"].as_array().into_iter().flatten().collect();
+        let ours = infos.iter().find(|info| info["domain"] == "watertight");
+        let info = ours.or(infos.first()).map_or(&Value::Null, |info| *info);
+        RpcError {
+            code: error["code"].as_i64().unwrap_or(0),
+            message: error["message"].as_str().unwrap_or("").to_owned(),
+            reason: info["reason"].as_str().unwrap_or("").to_owned(),
+            task: info["metadata"]["taskId"].as_str().map(str::to_owned),
+            raw: error.clone(),
+        }
+    }
+
+    /// As a command ends with it. A task that failed is something else than a refusal.
+    pub(super) fn failure(&self) -> Failure {
+        let reason = if self.reason.is_empty() { String::new() } else { format!(" [{}]", safe_line(&self.reason)) };
+        let code = if self.task.is_some() && self.code != -32602 { Code::Failed } else { Code::Refused };
+        Failure::new(code, format!("{}{reason} ({})", safe_line(&self.message), self.code))
+    }
+
+    pub(super) fn raw(&self) -> &Value {
+        &self.raw
+    }
+}
+
+/// What came of a call.
+pub(super) type Outcome = Result<Value, RpcError>;
+
+impl Client {
+    pub(super) fn new(gateway: &Gateway) -> Result<Client, Failure> {
+        let base = gateway.url.clone().or_else(url_from_environment);
+        let base = base.unwrap_or_else(|| "http://127.0.0.1:7420".to_owned()).trim_end_matches('/').to_owned();
+        if !base.starts_with("http://") {
+            return Err(Failure::usage(format!("{base}: the gateway's URL begins with http://")));
+        }
+        let token = gateway.token_file.as_deref().map(read_token).transpose()?;
+        Ok(Client { http: Http::builder(TokioExecutor::new()).build_http(), base, token })
+    }
+
+    /// One JSON-RPC call.
+    pub(super) async fn call(&self, agent: &str, method: &str, params: &Value) -> Result<Outcome, Failure> {
+        let response = self.post(agent, method, params, "application/json").await?;
+        outcome(&self.json(response).await?)
+    }
+
+    /// One JSON-RPC call whose answer is a stream: each event is given to `each` until it says that it has enough.
+    pub(super) async fn stream(
+        &self,
+        agent: &str,
+        method: &str,
+        params: &Value,
+        mut each: impl FnMut(Outcome) -> bool,
+    ) -> Result<(), Failure> {
+        let response = self.post(agent, method, params, "text/event-stream").await?;
+        let is_stream = response.headers().get(header::CONTENT_TYPE);
+        if !is_stream.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream")) {
+            each(outcome(&self.json(response).await?)?);
+            return Ok(());
+        }
+        let (mut body, mut reader) = (response.into_body(), Reader::new(Limits::default()));
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| self.unreachable(&e))?;
+            let mut items = Vec::new();
+            let fed = reader.feed(frame.data_ref().map_or(&[][..], |data| data), &mut items);
+            for item in items {
+                let Item::Event(event) = item else { continue };
+                let event: Value = serde_json::from_slice(&event.data).map_err(|e| self.nonsense(&e))?;
+                if !each(outcome(&event)?) {
+                    return Ok(());
+                }
+            }
+            fed.map_err(|e| self.nonsense(&e))?;
+        }
+        Ok(())
+    }
+
+    /// The names of all agents.
+    pub(super) async fn agents(&self) -> Result<Vec<String>, Failure> {
+        let request = self.request(Method::GET, "/v1/agents", None, "application/json")?;
+        let response = self.http.request(request).await.map_err(|e| self.unreachable(&e))?;
+        let status = response.status();
+        let body = self.json(response).await?;
+        if !status.is_success() {
+            let message = safe_line(body["error"]["message"].as_str().unwrap_or(status.as_str()));
+            return Err(Failure::new(
+                Code::Refused,
+                format!("the agents cannot be listed: {message}; name one with --agent"),
+            ));
+        }
+        let agents = body["agents"].as_array().into_iter().flatten();
+        Ok(agents.filter_map(|agent| agent["agent"].as_str().map(str::to_owned)).collect())
+    }
+
+    async fn post(
+        &self,
+        agent: &str,
+        method: &str,
+        params: &Value,
+        accept: &str,
+    ) -> Result<Response<Incoming>, Failure> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if agent.is_empty() || !agent.bytes().all(plain) {
+            return Err(Failure::usage(format!("`{}` is no agent's name", safe_line(agent))));
+        }
+        let body = json!({"jsonrpc": "2.0", "id": "watertight", "method": method, "params": params}).to_string();
+        let request = self.request(Method::POST, &format!("/agents/{agent}"), Some(body), accept)?;
+        self.http.request(request).await.map_err(|e| self.unreachable(&e))
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+        accept: &str,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header("a2a-version", "1.0")
+            .header(header::ACCEPT, accept);
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let body = Full::new(Bytes::from(body.unwrap_or_default()));
+        request.body(body).map_err(|e| Failure::usage(format!("{}: {e}", safe_line(&self.base))))
+    }
+
+    async fn json(&self, response: Response<Incoming>) -> Result<Value, Failure> {
+        let status = response.status();
+        let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|e| self.unreachable(&*e))?.to_bytes();
+        serde_json::from_slice(&body).map_err(|e| {
+            let said = watertight_a2a::text::excerpt(&body, 200);
+            Failure::new(Code::Unreachable, format!("{} is no gateway: HTTP {status}, {e}: {said}", self.base))
+        })
+    }
+
+    fn unreachable(&self, e: &(dyn std::error::Error + 'static)) -> Failure {
+        let mut text = format!("the gateway cannot be reached at {}: {e}", self.base);
+        let mut cause = e.source();
+        while let Some(e) = cause {
+            text.push_str(&format!(": {e}"));
+            cause = e.source();
+        }
+        Failure::new(Code::Unreachable, text)
+    }
+
+    fn nonsense(&self, e: &dyn std::error::Error) -> Failure {
+        Failure::new(Code::Unreachable, format!("{} answers with what is no A2A: {e}", self.base))
+    }
+}
+
+fn outcome(body: &Value) -> Result<Outcome, Failure> {
+    match (body.get("result"), body.get("error")) {
+        (Some(result), _) => Ok(Ok(result.clone())),
+        (None, Some(error)) => Ok(Err(RpcError::read(error))),
+        (None, None) => Err(Failure::new(Code::Unreachable, "the answer is no JSON-RPC response")),
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+    Ok(text.trim().to_owned())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
+fn url_from_environment() -> Option<String> {
+    std::env::var("WATERTIGHT_URL").ok().filter(|url| !url.is_empty())
+}

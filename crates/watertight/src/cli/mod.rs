@@ -1,0 +1,66 @@
+//! The command line: what was said, and what becomes of it. Stdout is for results, stderr for everything else.
+
+mod args;
+mod client;
+mod exit;
+mod init;
+mod log;
+mod output;
+mod send;
+mod serve;
+mod tasks;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::demo;
+use args::{AgentArgs, Cli, Command, DemoArgs};
+use exit::{Code, Failure};
+
+/// Runs what the command line says.
+pub(crate) async fn run() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::Init(args) => init::run(&args),
+        Command::Send(args) => send::run(args).await,
+        Command::Tasks(args) => tasks::run(args).await,
+        Command::Demo(args) => return run_demo(args).await,
+        Command::DemoAgent(args) => run_demo_agent(args).await,
+    };
+    match done {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            output::complain(&failure.text);
+            failure.code.into()
+        }
+    }
+}
+
+async fn run_demo(args: DemoArgs) -> ExitCode {
+    let mode = match (args.without_walls, args.direct) {
+        (true, _) => demo::Mode::WithoutWalls,
+        (false, true) => demo::Mode::Direct,
+        (false, false) => demo::Mode::Walls,
+    };
+    let color = output::wants_color();
+    let options = demo::Options { seconds: args.seconds, mode, json: args.json, port: args.port, color };
+    match demo::run(options).await {
+        Ok(ending) => ExitCode::from(ending.exit_code()),
+        Err(e) => {
+            output::complain(&e.to_string());
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
+async fn run_demo_agent(args: AgentArgs) -> Result<Code, Failure> {
+    let options = demo::agent::Options {
+        name: args.name,
+        port: args.port,
+        latency: Duration::from_millis(args.latency_ms),
+        exit_with_stdin: args.exit_with_stdin,
+    };
+    demo::agent::run(options).await.map(|()| Code::Ok).map_err(|e| Failure::new(Code::Refused, e.to_string()))
+}

@@ -1,0 +1,217 @@
+//! `watertight send`: one message, and its answer.
+
+use std::io::Read;
+
+use serde_json::{Value, json};
+
+use super::args::SendArgs;
+use super::client::{Client, Outcome};
+use super::exit::{Code, Failure};
+use super::output::{self, safe, safe_line};
+
+pub(super) async fn run(args: SendArgs) -> Result<Code, Failure> {
+    let client = Client::new(&args.gateway)?;
+    let params = params(&args)?;
+    if args.stream {
+        return stream(&client, &args, &params).await;
+    }
+    let outcome = client.call(&args.agent, "SendMessage", &params).await?;
+    if args.gateway.json {
+        return Ok(print_json(&outcome));
+    }
+    match outcome {
+        Ok(result) => Ok(print(&result, args.no_wait)),
+        Err(error) => Err(error.failure()),
+    }
+}
+
+fn params(args: &SendArgs) -> Result<Value, Failure> {
+    let mut parts = Vec::new();
+    match args.text.as_deref() {
+        Some("-") => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::usage(format!("stdin: {e}")))?;
+            parts.push(json!({ "text": text }));
+        }
+        Some(text) => parts.push(json!({ "text": text })),
+        None => {}
+    }
+    if let Some(data) = &args.data {
+        let data: Value = serde_json::from_str(data).map_err(|e| Failure::usage(format!("--data is no JSON: {e}")))?;
+        parts.push(json!({"data": data, "mediaType": "application/json"}));
+    }
+    let mut message = json!({"messageId": message_id()?, "role": "ROLE_USER", "parts": parts});
+    for (name, value) in [("taskId", &args.task), ("contextId", &args.context)] {
+        if let Some(value) = value {
+            message[name] = json!(value);
+        }
+    }
+    let mut params = json!({ "message": message });
+    if args.no_wait {
+        params["configuration"] = json!({"returnImmediately": true});
+    }
+    Ok(params)
+}
+
+fn message_id() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
+    Ok(format!("cli-{:032x}", u128::from_be_bytes(bytes)))
+}
+
+async fn stream(client: &Client, args: &SendArgs, params: &Value) -> Result<Code, Failure> {
+    let mut last = Ok(Code::Unfinished);
+    let mut shown = Shown::default();
+    client
+        .stream(&args.agent, "SendStreamingMessage", params, |event| {
+            if args.gateway.json {
+                last = Ok(print_json(&event));
+                return true;
+            }
+            match event {
+                Ok(event) => last = Ok(shown.event(&event)),
+                Err(error) => last = Err(error.failure()),
+            }
+            true
+        })
+        .await?;
+    if shown.open_line {
+        output::line("");
+    }
+    last
+}
+
+/// What of a stream was printed already.
+#[derive(Default)]
+struct Shown {
+    state: String,
+    open_line: bool,
+    /// Some text of artifacts was printed, so the answer is there.
+    text: bool,
+}
+
+impl Shown {
+    fn event(&mut self, event: &Value) -> Code {
+        if let Some(update) = event.get("artifactUpdate") {
+            let text = safe(&text_of(&update["artifact"]["parts"]));
+            output::out(&text);
+            self.text |= !text.is_empty();
+            self.open_line = !text.ends_with('\n');
+            return Code::Unfinished;
+        }
+        if let Some(message) = event.get("message") {
+            output::line(&safe(&text_of(&message["parts"])));
+            return Code::Ok;
+        }
+        let (of, whole) = match (event.get("task"), event.get("statusUpdate")) {
+            (Some(task), _) => (task, true),
+            (None, Some(update)) => (update, false),
+            (None, None) => return Code::Unfinished,
+        };
+        let (state, code) = state_of(of);
+        if state != self.state {
+            if std::mem::take(&mut self.open_line) {
+                output::line("");
+            }
+            let id = of.get("id").or(of.get("taskId")).and_then(Value::as_str).unwrap_or("");
+            output::note(&format!("task {} {state}", safe_line(id)));
+            state.clone_into(&mut self.state);
+        }
+        let said = if whole { answer(of) } else { text_of(&of["status"]["message"]["parts"]) };
+        if code != Code::Unfinished && !said.is_empty() && !self.text {
+            output::line(&safe(&said));
+        }
+        code
+    }
+}
+
+/// Prints a result for people, and says how the command ends.
+fn print(result: &Value, id_only: bool) -> Code {
+    if let Some(message) = result.get("message") {
+        output::line(&safe(&text_of(&message["parts"])));
+        return Code::Ok;
+    }
+    let task = &result["task"];
+    let (state, code) = state_of(task);
+    let id = safe_line(task["id"].as_str().unwrap_or(""));
+    if id_only {
+        output::line(&id);
+        return if code == Code::Unfinished { Code::Ok } else { code };
+    }
+    let said = answer(task);
+    if !said.is_empty() {
+        output::line(&safe(&said));
+    }
+    if code != Code::Ok {
+        output::note(&format!("task {id} {state}"));
+    }
+    code
+}
+
+fn print_json(outcome: &Outcome) -> Code {
+    match outcome {
+        Ok(result) => {
+            output::line(&result.to_string());
+            let of = result.get("task").or(result.get("statusUpdate"));
+            of.map_or(Code::Ok, |of| state_of(of).1)
+        }
+        Err(error) => {
+            output::line(&json!({"error": error.raw()}).to_string());
+            error.failure().code
+        }
+    }
+}
+
+/// The state for people, and how a command ends with it.
+pub(super) fn state_of(task: &Value) -> (String, Code) {
+    let state = task["status"]["state"].as_str().unwrap_or("");
+    let state = state.strip_prefix("TASK_STATE_").unwrap_or(state);
+    let code = match state {
+        "COMPLETED" => Code::Ok,
+        "FAILED" | "CANCELED" | "REJECTED" => Code::Failed,
+        _ => Code::Unfinished,
+    };
+    (safe_line(state), code)
+}
+
+/// What a task says: its artifacts, else its status message.
+pub(super) fn answer(task: &Value) -> String {
+    let artifacts = task["artifacts"].as_array().into_iter().flatten();
+    let texts: Vec<String> =
+        artifacts.map(|artifact| text_of(&artifact["parts"])).filter(|text| !text.is_empty()).collect();
+    if texts.is_empty() { text_of(&task["status"]["message"]["parts"]) } else { texts.join("\n") }
+}
+
+/// The text of parts; data is shown as JSON, a file by its name.
+fn text_of(parts: &Value) -> String {
+    let mut out = String::new();
+    for part in parts.as_array().into_iter().flatten() {
+        if let Some(text) = part["text"].as_str() {
+            out.push_str(text);
+        } else if let Some(data) = part.get("data") {
+            out.push_str(&data.to_string());
+        } else if let Some(url) = part["url"].as_str() {
+            out.push_str(url);
+        } else if part.get("raw").is_some() {
+            out.push_str(&format!("[file {}]", part["filename"].as_str().unwrap_or("without a name")));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_s_answer_and_how_it_ended() {
+        let task = json!({"status": {"state": "TASK_STATE_COMPLETED"}, "artifacts": [
+            {"parts": [{"text": "one "}, {"data": {"n": 1}}]}, {"parts": [{"raw": "aGk=", "filename": "a.txt"}]}]});
+        assert_eq!(answer(&task), "one {\"n\":1}\n[file a.txt]");
+        assert_eq!(state_of(&task), ("COMPLETED".to_owned(), Code::Ok));
+        let asks =
+            json!({"status": {"state": "TASK_STATE_INPUT_REQUIRED", "message": {"parts": [{"text": "which day?"}]}}});
+        assert_eq!((answer(&asks), state_of(&asks).1), ("which day?".to_owned(), Code::Unfinished));
+        assert_eq!(state_of(&json!({"status": {"state": "TASK_STATE_FAILED"}})).1, Code::Failed);
+    }
+}

@@ -1,0 +1,107 @@
+//! `watertight serve`: the gateway as a process.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use watertight_gateway::Gateway;
+use watertight_gateway::config::{Config, InstanceKey, KeyFile};
+use watertight_gateway::http::router::Router;
+use watertight_gateway::http::server;
+use watertight_policy::time::Span;
+
+use super::args::ServeArgs;
+use super::exit::{Code, Failure};
+use super::{log, output};
+use crate::demo;
+
+pub(super) async fn run(args: ServeArgs) -> Result<Code, Failure> {
+    log::start(args.log_format, args.log.as_deref())?;
+    let config = Config::load(&args.config, args.listen, &env).map_err(|e| Failure::usage(e.to_string()))?;
+    let key = instance_key(&config.key)?;
+    let mut signals = Signals::new().map_err(|e| Failure::new(Code::Failed, format!("signals: {e}")))?;
+    // First the address, then the store: who cannot listen must not pick up work.
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .map_err(|e| Failure::new(Code::Failed, format!("{} cannot be listened on: {e}", config.listen)))?;
+    let addr = listener.local_addr().map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
+    let gateway = Gateway::start(config.started()).await.map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
+
+    let (handle, draining) = (gateway.handle.clone(), CancellationToken::new());
+    let router = Router::new(&config, key, handle.clone(), &addr.to_string(), began(), draining.clone());
+    let door = server::serve(listener, config.server.clone(), Arc::new(router), draining.clone(), config.drain);
+    let door = tokio::spawn(door);
+    tracing::info!(%addr, agents = config.agents.len(), store = %config.store.display(), "serving");
+    output::line(&format!("listening on http://{addr}"));
+
+    tokio::select! {
+        () = signals.next() => {}
+        () = demo::stdin_closed(), if args.exit_with_stdin => {}
+    }
+    tracing::info!(limit_s = config.drain.as_secs(), "draining");
+    draining.cancel();
+    let limit = config.drain;
+    let drained = async {
+        handle.drain(Span::from_micros(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX))).await;
+        door.await
+    };
+    tokio::select! {
+        // Both keep to the limit themselves; this is for the case that one of them does not.
+        ended = tokio::time::timeout(limit + Duration::from_millis(500), drained) => {
+            tracing::info!(in_time = ended.is_ok(), "ended");
+            Ok(Code::Ok)
+        }
+        () = signals.next() => end_now(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a second signal means at once, whatever is still running")]
+fn end_now() -> ! {
+    std::process::exit(Code::Interrupted.into())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
+fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// When this process began to serve, for cards' Last-Modified.
+#[expect(clippy::disallowed_methods, reason = "a wall-clock date for people, not for decisions")]
+fn began() -> SystemTime {
+    SystemTime::now()
+}
+
+/// The key from its file; one for this process alone where none was made and none is asked for.
+fn instance_key(file: &KeyFile) -> Result<InstanceKey, Failure> {
+    let wrong = |path: &Path, e: &io::Error| Failure::usage(format!("the instance key: {}: {e}", path.display()));
+    match InstanceKey::load(&file.path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !file.required => {
+            tracing::debug!("no instance key: one is made for this process; `watertight init` makes one that stays");
+            InstanceKey::generate().map_err(|e| wrong(&file.path, &e))
+        }
+        loaded => loaded.map_err(|e| wrong(&file.path, &e)),
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
