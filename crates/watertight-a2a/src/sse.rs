@@ -52,7 +52,7 @@ impl std::error::Error for Error {}
 /// One dispatched event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// The stream's last event id so far, cleaned of nothing.
+    /// The stream's last event id so far, as it came.
     pub id: Option<String>,
     /// The `event` field, if this event had one.
     pub event: Option<String>,

@@ -57,6 +57,8 @@ fn depth_and_size_have_their_own_errors_and_nothing_overflows() {
     assert_eq!(crate::canonical::canonical(Value::of(closed.as_bytes())).len(), 200_000);
     let at_limit = "[".repeat(64) + &"]".repeat(64);
     assert_eq!(verdict(at_limit.as_bytes()), Ok(()));
+    let past_limit = format!("[{at_limit}]");
+    assert_eq!(verdict(past_limit.as_bytes()), Err(Error::TooDeep { limit: 64 }));
     let tight = Limits { max_depth: 64, max_bytes: 4 };
     assert_eq!(check(b"1234", &tight), Ok(()));
     assert_eq!(check(b"12345", &tight), Err(Error::TooLarge { limit: 4 }));

@@ -33,6 +33,8 @@ fn golden() {
         ("data:a\r\rdata:b\r\n\r\n", vec![event("a"), event("b")], End::Clean),
         ("\u{feff}data: 👩‍🚀\n\n", vec![event("👩‍🚀")], End::Clean),
         ("data: {\ndata: }\n\n", vec![event("{\n}")], End::Clean),
+        ("data: {\r\ndata: }\r\n\r\n", vec![event("{\n}")], End::Clean),
+        ("data: {\rdata: }\r\r\n", vec![event("{\n}")], End::Clean),
         ("data:  two\n\n", vec![event(" two")], End::Clean),
         ("data\n\ndata:\n\n", vec![event(""), event("")], End::Clean),
         (": hi\n:\n\n", vec![comment("hi"), comment("")], End::Clean),
