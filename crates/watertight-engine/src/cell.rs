@@ -291,6 +291,11 @@ impl Cell {
         self.engine.live.len()
     }
 
+    /// Contradictions between the engine's parts, in words: for tests and the simulator. Walks over everything.
+    pub fn audit(&self) -> Vec<String> {
+        self.engine.audit()
+    }
+
     /// The agents' walls.
     pub fn agents(&self, now: Time) -> Vec<AgentView> {
         let view = |(id, agent): (&AgentId, &crate::agent::Agent)| AgentView {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use watertight_policy::breaker::{Sample, Transition};
+use watertight_policy::breaker::Sample;
 use watertight_policy::reason::Reason;
 use watertight_policy::rng::Rng;
 use watertight_policy::time::{Span, Time};
@@ -334,18 +334,16 @@ impl Engine {
         }
     }
 
-    /// Tells the breaker how an attempt ended. An ejection turns the short line away at once.
+    /// Tells the breaker how an attempt ended. An ejection turns the short line away at once; a trial that told nothing,
+    /// or went well, lets the next one start.
     pub(crate) fn sample(&mut self, task: TaskId, sample: Sample) {
         let now = self.now;
         let Some(live) = self.live.get_mut(&task) else { return };
         let (probe, begun, id) = (live.probe.take(), live.dispatched, live.row.agent.clone());
         let caller = caller_number(&live.row.principal);
         let Some(agent) = self.agents.get_mut(&id) else { return };
-        let transition = agent.breaker.record_begun(now, begun.unwrap_or(now), caller, sample, probe);
-        if let Some(Transition::Ejected { .. }) = transition {
-            self.turn_away_line(&id);
-        }
-        self.rewake(&id);
+        agent.breaker.record_begun(now, begun.unwrap_or(now), caller, sample, probe);
+        self.pump(&id);
     }
 
     fn configured(&mut self, settings: Arc<Settings>) {

@@ -13,6 +13,7 @@
 //! [`cell::Cell::restore`], offer what was salvaged, go on. Truth that is not in the store is in the salvaged inputs.
 
 mod agent;
+mod audit;
 mod cancel;
 pub mod cell;
 mod engine;

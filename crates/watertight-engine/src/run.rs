@@ -159,10 +159,10 @@ impl Engine {
         live.row.delivery = live.row.delivery.max(fault.delivery);
         let took = live.dispatched.map_or(Span::ZERO, |at| now.since(at));
         let (canceled, asking) = (live.row.cancel == Cancel::Owed, live.canceling);
-        self.sample(task, sample_of(fault.reason, took));
         if let (Some(wait), Some(agent)) = (fault.retry_after, self.agents.get_mut(&id)) {
             agent.pacing.hint(now, wait);
         }
+        self.sample(task, sample_of(fault.reason, took));
         if canceled {
             // The caller wanted no result, and there will be none. If the agent is still being asked to stop, its
             // answer is waited for.

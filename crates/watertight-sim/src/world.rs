@@ -7,7 +7,7 @@ use watertight_engine::cell::Cell;
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{Fault, Input, Named, Outcome, Progress, Reply, Submission, Want, WireBudget};
 use watertight_engine::output::{Answer, Dispatch, Output};
-use watertight_engine::record::{Delivery, Phase, ReplyKind, TaskState};
+use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, TaskState};
 use watertight_engine::settings::Settings;
 use watertight_policy::acceptance::{Measure, PeerState};
 use watertight_policy::reason::Reason;
@@ -20,6 +20,9 @@ use crate::scenario::{self, Scenario};
 
 /// The start of virtual time.
 const START: Time = Time::from_millis(1_700_000_000_000);
+
+/// Everything is looked at every so many steps; what a step touched, in every one.
+const AUDIT_EVERY: u64 = 7;
 
 /// What a run came to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -86,7 +89,6 @@ struct World<'a> {
     tasks: BTreeMap<u64, TaskId>,
     /// (task, turn) that an agent has, and how often.
     reached: BTreeMap<(TaskId, u32), u64>,
-    owed: BTreeSet<RemoteId>,
     report: Report,
 }
 
@@ -115,7 +117,6 @@ impl<'a> World<'a> {
             messages: BTreeMap::new(),
             tasks: BTreeMap::new(),
             reached: BTreeMap::new(),
-            owed: BTreeSet::new(),
             report: Report::default(),
         };
         let mut at = START;
@@ -333,7 +334,6 @@ impl<'a> World<'a> {
                 let obeys = self.scenario.agents.get(agent.as_str()).is_some_and(|(model, _)| model.obeys);
                 for _ in 0..times {
                     self.report.cancels += 1;
-                    self.owed.remove(&remote_task);
                     let Some(side) = self.sides.get_mut(&agent) else { continue };
                     let answer = side.cancel(&remote_task, obeys, self.now);
                     let at = self.now + Span::from_millis(5);
@@ -489,6 +489,11 @@ impl<'a> World<'a> {
         for what in std::mem::take(&mut self.disk.broken) {
             self.broken(what);
         }
+        if self.report.steps.is_multiple_of(AUDIT_EVERY) {
+            for what in self.cell.audit() {
+                self.broken(what);
+            }
+        }
         for view in self.cell.agents(self.now) {
             if view.in_flight > view.max_in_flight {
                 self.broken(format!("{} has {} in flight", view.agent, view.in_flight));
@@ -514,6 +519,10 @@ impl<'a> World<'a> {
                 Some(row) if !row.state.is_terminal() => {
                     let state = row.state.as_str();
                     self.broken(format!("{task} is {state} at the end"));
+                }
+                Some(row) if row.remote_task.is_some() && matches!(row.cancel, Cancel::Owed | Cancel::Unknown) => {
+                    let cancel = row.cancel.as_str();
+                    self.broken(format!("the cancel of {task} ended as {cancel}, though its agent answers"));
                 }
                 Some(row) if row.turn.waiting_on.is_some() => self.broken(format!("{task} is over and waits")),
                 Some(_) => {}

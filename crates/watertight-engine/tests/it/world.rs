@@ -208,6 +208,7 @@ impl World {
             while let Some(output) = self.cell.poll_output() {
                 self.tell(output);
             }
+            assert_eq!(self.cell.audit(), Vec::<String>::new());
             if self.cell.waiting() == 0 {
                 break;
             }

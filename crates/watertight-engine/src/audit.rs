@@ -1,0 +1,92 @@
+//! What must hold between the engine's parts after every step. The simulator and the tests ask; the gateway does not
+//! have to.
+
+use watertight_policy::time::Time;
+
+use crate::engine::Engine;
+use crate::ids::TaskId;
+use crate::live::{Live, Place, Timer};
+use crate::record::Phase;
+
+impl Engine {
+    /// Contradictions, in words. Empty if all is well.
+    pub(crate) fn audit(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (task, live) in &self.live {
+            if let Some(what) = self.audit_delegation(*task, live) {
+                found.push(format!("{task}: {what}"));
+            }
+        }
+        for (id, agent) in &self.agents {
+            let slots = self.live.values().filter(|live| live.slot && live.row.agent == *id).count();
+            if slots != agent.bulkhead.in_flight() as usize {
+                found.push(format!("{id}: {slots} slots are held, {} counted", agent.bulkhead.in_flight()));
+            }
+            let idle = agent.bulkhead.in_flight() < agent.bulkhead.params().max_in_flight;
+            if idle && !agent.queue.is_empty() && agent.closed_until(self.now).is_none() && !self.shutting_down {
+                found.push(format!("{id}: a slot is free and {} wait", agent.queue.len()));
+            }
+            if !agent.queue.is_empty() && agent.closed_until(self.now).is_some() && agent.wake.is_none() {
+                found.push(format!("{id}: {} wait, and nothing will wake them", agent.queue.len()));
+            }
+        }
+        for (key, context) in &self.contexts {
+            let holds = context.holder.and_then(|task| self.live.get(&task)).and_then(|live| live.lock.as_ref());
+            if context.holder.is_some() && holds != Some(key) {
+                found.push(format!("context {} is held by nobody", key.context));
+            }
+            if context.holder.is_none() && !context.waiting.is_empty() {
+                found.push(format!("context {} is free and {} wait", key.context, context.waiting.len()));
+            }
+        }
+        let orphans = self.lines.values().filter(|task| !self.live.contains_key(task)).count();
+        let keys = self.keys.values().filter(|used| !self.live.contains_key(&used.task)).count();
+        let accepted = self.live.values().filter(|live| self.counts(live)).count();
+        if orphans + keys > 0 || accepted != self.accepted {
+            found.push(format!(
+                "{orphans} lines and {keys} keys without a delegation; {accepted} accepted, {} counted",
+                self.accepted
+            ));
+        }
+        found
+    }
+
+    fn counts(&self, live: &Live) -> bool {
+        (live.accepted || live.row.version > 0) && !live.row.state.is_terminal()
+    }
+
+    fn audit_delegation(&self, task: TaskId, live: &Live) -> Option<String> {
+        let timer = |timer: Timer| live.timers[timer as usize].unwrap_or(Time::FAR) < Time::FAR;
+        let agent = self.agents.get(&live.row.agent)?;
+        let row = &live.row;
+        if row.state.is_terminal() {
+            let goes = timer(Timer::Linger) && (!live.is_cut() || timer(Timer::CancelGiveUp) || live.attempting);
+            return (!goes).then(|| "is over and never leaves".into());
+        }
+        match row.turn.phase {
+            Phase::Waiting => {
+                let placed = match live.place {
+                    Place::None => false,
+                    Place::Lock => self
+                        .lock_key(task)
+                        .and_then(|key| self.contexts.get(&key))
+                        .is_some_and(|context| context.waiting.contains(&task)),
+                    Place::Backoff => timer(Timer::Retry),
+                    Place::Line(ticket) => agent.tickets.get(&ticket) == Some(&task),
+                    Place::Queue(place) => agent.queue.get(&place) == Some(&task),
+                };
+                if !placed {
+                    return Some(format!("waits nowhere ({:?})", live.place));
+                }
+                (row.turn.waiting_on.is_none() || !timer(Timer::Deadline)).then(|| "waits without reason or end".into())
+            }
+            Phase::Dispatching | Phase::Running => {
+                (!live.attempting || !timer(Timer::Deadline)).then(|| "runs without an attempt or an end".into())
+            }
+            Phase::Ended => {
+                let asks = row.state.is_interrupted() && timer(Timer::Interrupted);
+                (!asks || live.slot).then(|| "is idle, and not because it asks".into())
+            }
+        }
+    }
+}
