@@ -303,9 +303,14 @@ impl Body {
         }
     }
 
+    /// How long the rest says that it is, at least.
+    pub(super) fn announced(&self) -> u64 {
+        self.incoming.size_hint().lower()
+    }
+
     /// All of it, refused as soon as it is known to be more than `limit`.
     pub(super) async fn whole(&mut self, limit: usize) -> Result<Bytes, BodyStop> {
-        if self.incoming.size_hint().lower() > limit as u64 {
+        if self.announced() > limit as u64 {
             return Err(BodyStop::TooLarge(limit));
         }
         let Some(first) = self.chunk(None).await? else { return Ok(Bytes::new()) };

@@ -89,6 +89,10 @@ impl Events {
             if self.answer.head.encoding().is_some() {
                 return Next::End(Ending::Said(ask::encoded(&self.answer.head)));
             }
+            if self.answer.body.announced() > self.limits.max_bytes as u64 {
+                self.ended = Some(Err(BodyStop::TooLarge(self.limits.max_bytes)));
+                continue;
+            }
             match self.answer.body.chunk(idle).await {
                 Ok(Some(chunk)) => {
                     if let Err(stop) = self.feed(&chunk) {

@@ -14,6 +14,7 @@ mod cards;
 mod connect;
 mod events;
 mod fault;
+mod lookup;
 mod pool;
 #[cfg(test)]
 mod tests;
@@ -281,6 +282,9 @@ impl Agent {
         let first = job.dispatch.turn <= 1 && turn.remote.is_some();
         turn.delivery = if first { Delivery::Delivered } else { Delivery::MaybeDelivered };
         turn.answered = true;
+        if turn.remote.is_none() {
+            turn.remote = turn.lookup().await;
+        }
         let ended = match turn.remote {
             Some(_) => turn.resolve(unknown).await,
             None => Err(unknown),

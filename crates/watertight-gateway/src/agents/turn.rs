@@ -162,12 +162,12 @@ impl<'a> Turn<'a> {
                     why.delivery = why.delivery.max(self.delivery);
                     return Ok(Followed::Ended { why, count });
                 }
-                Next::End(Ending::Accepted(failure)) => {
+                Next::End(Ending::Accepted(why)) => {
                     (self.delivery, self.answered) = (Delivery::Delivered, true);
-                    return match self.remote {
-                        Some(_) => Ok(Followed::Ended { why: failure, count }),
-                        None => Err(failure),
-                    };
+                    if self.remote.is_none() {
+                        self.remote = self.lookup().await;
+                    }
+                    return Ok(Followed::Ended { why, count });
                 }
                 Next::End(Ending::Said(mut failure)) => {
                     failure.delivery = failure.delivery.max(self.delivery);
@@ -410,10 +410,8 @@ impl<'a> Turn<'a> {
 
     /// The agent is there, and does not tell of the task.
     fn lost(&self, failure: Failure) -> Failure {
-        let reason = match failure.reason {
-            Reason::AgentError => Reason::OutcomeUnknown,
-            other => other,
-        };
+        let said_no = failure.reason == Reason::AgentError;
+        let reason = if said_no { Reason::OutcomeUnknown } else { failure.reason };
         Failure { reason, delivery: self.delivery, ..failure }
     }
 }

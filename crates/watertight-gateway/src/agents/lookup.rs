@@ -1,0 +1,46 @@
+//! Finding a task whose id was never learnt: by the message that started it, among the tasks of its context.
+//!
+//! Only inside a context that is ours alone. A messageId is the caller's choice, and two callers may choose the same one;
+//! without a context between them, one would be shown the other's task.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use watertight_a2a::event::{Body, Event};
+use watertight_a2a::json::Json;
+use watertight_a2a::jsonrpc::Method;
+use watertight_a2a::text;
+use watertight_engine::ids::RemoteId;
+
+use super::turn::Turn;
+
+/// The longest that the question may take.
+const LIMIT: Duration = Duration::from_secs(3);
+
+impl Turn<'_> {
+    /// The agent's id of the one task that has this turn's message in its history; `None` if there is none, or no telling.
+    pub(super) async fn lookup(&mut self) -> Option<RemoteId> {
+        let context = self.job.dispatch.remote_context.as_deref()?;
+        let message = self.job.message.value().get("message")?.get("messageId")?.as_str()?.into_owned();
+        let mut params = b"{\"contextId\":".to_vec();
+        text::quote(context, &mut params);
+        if let Some(tenant) = self.endpoint.tenant.as_deref() {
+            params.extend_from_slice(b",\"tenant\":");
+            text::quote(tenant, &mut params);
+        }
+        params.extend_from_slice(b",\"pageSize\":50,\"historyLength\":100,\"includeArtifacts\":false}");
+        let asked = self.agent.asker.ask(&self.endpoint.path, Method::ListTasks, &params, &self.along);
+        let listed = timeout(LIMIT, asked).await.ok()?.ok()?;
+        let tasks = listed.value().get("tasks")?;
+        let mut found = tasks.items().filter_map(|task| holds(&listed.part(task), context, &message));
+        let only = found.next()?;
+        found.next().is_none().then_some(only)
+    }
+}
+
+fn holds(task: &Json, context: &str, message: &str) -> Option<RemoteId> {
+    let Body::Task(task) = Event::read_task_result(task).ok()?.body else { return None };
+    let here = task.context_id.as_deref() == Some(context);
+    let held = task.history.iter().any(|held| held.from_user && held.message_id.as_deref() == Some(message));
+    (here && held).then(|| RemoteId::from(task.id))
+}
