@@ -88,8 +88,9 @@ impl Store {
         self.writer().queue.commit(n, fence, writes, done);
     }
 
-    /// Hands over a piece of a task's record. `seq` orders the pieces. It is written with the next transaction, and given
-    /// up silently if that is not possible.
+    /// Hands over a piece of a task's record. `seq` orders the pieces since the last whole record; a second one with the
+    /// same number replaces the first. It is written with the next transaction, and given up silently if that is not
+    /// possible.
     pub fn append(&self, task: TaskId, fence: u64, seq: u64, events: Body) {
         self.writer().queue.append(fence, Delta { task, seq, body: events });
     }

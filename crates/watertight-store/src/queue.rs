@@ -129,7 +129,7 @@ impl Queue {
             return ack.give(Err(CommitError::Unavailable("it is closed".into())));
         }
         let bytes = writes.iter().map(weight).sum::<usize>();
-        let full = state.items.len() >= MAX_COMMITS || (state.bytes + bytes > MAX_BYTES && !state.items.is_empty());
+        let full = self.backlog() > MAX_COMMITS || (state.bytes + bytes > MAX_BYTES && !state.items.is_empty());
         let work = if full {
             state.torn.extend(snapshots(&writes));
             Work { fence, job: Job::Refused { ack }, rows: 1, bytes: 0, large: false }

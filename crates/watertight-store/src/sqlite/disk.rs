@@ -225,11 +225,13 @@ impl Hand {
     pub(super) fn drop_bodies(&self, task: TaskId, kinds: std::ops::RangeInclusive<i64>) -> rusqlite::Result<i64> {
         let range = params![rows::id(task), kinds.start(), kinds.end()];
         let runs: Vec<Run> = self
-            .statement("SELECT first, pieces FROM body WHERE task = ?1 AND kind BETWEEN ?2 AND ?3")?
+            .statement("SELECT first, pieces FROM body WHERE task = ?1 AND kind BETWEEN ?2 AND ?3 ORDER BY kind, no")?
             .query_map(range, run_of)?
             .collect::<rusqlite::Result<_>>()?;
-        for &run in &runs {
-            self.drop_run(run)?;
+        // What one stream appended lies side by side, mostly.
+        for side_by_side in runs.chunk_by(|left, right| left.first + left.pieces == right.first) {
+            let pieces = side_by_side.iter().map(|run| run.pieces).sum();
+            self.drop_run(Run { first: side_by_side[0].first, pieces })?;
         }
         if !runs.is_empty() {
             self.run("DELETE FROM body WHERE task = ?1 AND kind BETWEEN ?2 AND ?3", range)?;
