@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, Method as Verb, Request, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use watertight_a2a::json::{Json, Limits};
 use watertight_a2a::jsonrpc::{self, Method};
@@ -30,6 +31,8 @@ const A2A_EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("watertight/", env!("CARGO_PKG_VERSION")));
+/// Name lookups under way at one agent; more wait, within their connect timeout.
+const MAX_LOOKUPS: usize = 4;
 /// The most that is read of a body that only explains an error.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 /// And the longest that it is waited for.
@@ -58,6 +61,7 @@ pub(super) struct Asker {
     pub(super) clock: Clock,
     host: HeaderValue,
     next_id: AtomicU64,
+    names: Arc<Semaphore>,
     sends: Pool,
     streams: Pool,
     side: Pool,
@@ -71,9 +75,10 @@ impl Asker {
         if origin.is_https() {
             super::connect::prepare_tls();
         }
-        let pool = || Pool::new(origin.clone(), config.connect_timeout, config.pool_idle);
+        let names = Arc::new(Semaphore::new(MAX_LOOKUPS));
+        let pool = || Pool::new(origin.clone(), config.connect_timeout, config.pool_idle, &names);
         let (sends, streams, side) = (pool(), pool(), pool());
-        Ok(Asker { clock, host, next_id: AtomicU64::new(1), sends, streams, side, config })
+        Ok(Asker { clock, host, next_id: AtomicU64::new(1), names, sends, streams, side, config })
     }
 
     pub(super) fn origin(&self) -> &Origin {
@@ -146,7 +151,7 @@ impl Asker {
             request.headers_mut().remove(name);
         }
         request.headers_mut().insert(header::HOST, origin.host_header().ok_or_else(unusable)?);
-        let pool = Pool::new(origin, self.config.connect_timeout, Duration::ZERO);
+        let pool = Pool::new(origin, self.config.connect_timeout, Duration::ZERO, &self.names);
         self.exchange(&pool, &request, String::new()).await
     }
 

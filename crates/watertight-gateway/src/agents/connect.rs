@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -21,6 +22,7 @@ use rustls::{ClientConfig, RootCertStore};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
@@ -129,10 +131,16 @@ impl Socket {
     }
 }
 
-/// Opens a connection, all in all within `limit`.
-pub(super) async fn connect(origin: &Origin, limit: Duration) -> Result<(Io, Arc<Socket>), Error> {
+/// Opens a connection, all in all within `limit`. `names`: the places for name lookups under way, which take a thread
+/// each and cannot be stopped; an agent whose resolver hangs uses up its own, and nobody else's.
+pub(super) async fn connect(
+    origin: &Origin,
+    limit: Duration,
+    names: &Arc<Semaphore>,
+) -> Result<(Io, Arc<Socket>), Error> {
     let slot = Arc::new(OnceLock::new());
-    let dial = Dial { origin: origin.clone(), deadline: Instant::now() + limit, limit, slot: slot.clone() };
+    let (deadline, names) = (Instant::now() + limit, names.clone());
+    let dial = Dial { origin: origin.clone(), deadline, limit, names, slot: slot.clone() };
     // The authority only has to be right where TLS reads the server's name from it.
     let scheme = if origin.https { "https" } else { "http" };
     let host = if origin.host.contains(':') { format!("[{}]", origin.host) } else { origin.host.clone() };
@@ -178,14 +186,14 @@ struct Dial {
     origin: Origin,
     deadline: Instant,
     limit: Duration,
+    names: Arc<Semaphore>,
     slot: Arc<OnceLock<Arc<Socket>>>,
 }
 
 impl Dial {
     async fn open(self) -> Result<TokioIo<Wire>, Error> {
         let late = |_| Error::Timeout(self.limit);
-        let lookup = tokio::net::lookup_host((self.origin.host.as_str(), self.origin.port));
-        let found: Vec<_> = timeout_at(self.deadline, lookup).await.map_err(late)?.map_err(Error::Dns)?.collect();
+        let found = timeout_at(self.deadline, self.resolve()).await.map_err(late)??;
         let mut failure = Error::Dns(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
         for (index, address) in found.iter().enumerate() {
             // What is left is shared, so that one silent address does not use up the others' time.
@@ -197,6 +205,22 @@ impl Dial {
             }
         }
         Err(failure)
+    }
+
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {
+        let (host, port) = (self.origin.host.clone(), self.origin.port);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok(vec![SocketAddr::new(address, port)]);
+        }
+        let closed = |error| Error::Local(io::Error::other(error));
+        let place = self.names.clone().acquire_owned().await.map_err(closed)?;
+        // In a task of its own: the place is taken until the lookup really ends.
+        let lookup = tokio::spawn(async move {
+            let found = tokio::net::lookup_host((host, port)).await.map(Iterator::collect);
+            drop(place);
+            found
+        });
+        lookup.await.map_err(|error| Error::Local(io::Error::other(error)))?.map_err(Error::Dns)
     }
 
     fn keep(&self, tcp: TcpStream) -> Arc<Socket> {

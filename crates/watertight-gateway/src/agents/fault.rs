@@ -28,6 +28,8 @@ pub(super) struct Failure {
     pub(super) retry_after: Option<Span>,
     /// Nothing came that shows the agent alive: no answer at all, or a 502, 503 or 504 of somebody before it.
     pub(super) silent: bool,
+    /// The relay's verdict, which ends the attempt whatever the agent may still say.
+    pub(super) final_word: bool,
     /// Which of A2A's errors the agent said.
     pub(super) kind: Option<A2a>,
     pub(super) detail: Box<Detail>,
@@ -36,13 +38,14 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn new(reason: Reason, delivery: Delivery, what: impl Into<String>) -> Failure {
         let detail = Box::new(Detail { what: what.into(), ..Detail::default() });
-        Failure { reason, delivery, retry_after: None, silent: false, kind: None, detail }
+        Failure { reason, delivery, retry_after: None, silent: false, final_word: false, kind: None, detail }
     }
 
     /// What the relay refused.
     pub(super) fn of_relay(fault: Fault) -> Failure {
         let what = fault.reason.explain();
-        Failure { retry_after: fault.retry_after, ..Failure::new(fault.reason, fault.delivery, what) }
+        let retry_after = fault.retry_after;
+        Failure { retry_after, final_word: true, ..Failure::new(fault.reason, fault.delivery, what) }
     }
 
     /// No answer.

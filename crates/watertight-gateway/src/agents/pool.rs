@@ -11,6 +11,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
@@ -27,6 +28,7 @@ pub(super) struct Pool {
     origin: Origin,
     connect_timeout: Duration,
     keep: Duration,
+    names: Arc<Semaphore>,
     kept: Arc<Mutex<Kept>>,
 }
 
@@ -82,8 +84,8 @@ pub(super) struct Exchange {
 }
 
 impl Pool {
-    pub(super) fn new(origin: Origin, connect_timeout: Duration, keep: Duration) -> Pool {
-        Pool { origin, connect_timeout, keep, kept: Arc::default() }
+    pub(super) fn new(origin: Origin, connect_timeout: Duration, keep: Duration, names: &Arc<Semaphore>) -> Pool {
+        Pool { origin, connect_timeout, keep, names: names.clone(), kept: Arc::default() }
     }
 
     pub(super) fn origin(&self) -> &Origin {
@@ -116,7 +118,7 @@ impl Pool {
     }
 
     async fn open(&self) -> Result<Link, connect::Error> {
-        let (io, socket) = connect::connect(&self.origin, self.connect_timeout).await?;
+        let (io, socket) = connect::connect(&self.origin, self.connect_timeout, &self.names).await?;
         let (sender, driver) =
             Builder::new().handshake(io).await.map_err(|error| connect::Error::Local(std::io::Error::other(error)))?;
         let driver = tokio::spawn(async move {

@@ -279,8 +279,6 @@ impl<'a> Turn<'a> {
         // Unlike a send, this has nothing to wait for: the first event is the task as it is.
         let called = asker.call(Class::Stream, &path, Method::SubscribeToTask, &params, &self.along);
         let Ok(Ok(answer)) = timeout(ASK_LIMIT, called).await else { return Ok(Joined::Lost { news: false }) };
-        // An error here is about the stream, whatever it says: the task is asked for otherwise.
-        let refused = answer.head.status >= 300;
         let now = asker.clock.now();
         let mut events = Events::new(answer, asker.limits(), asker.config.max_event_bytes, now);
         self.relay.learnt(News::Streaming);
@@ -291,8 +289,9 @@ impl<'a> Turn<'a> {
                 self.relay.learnt(News::Lost);
                 Ok(Joined::Lost { news: count > 1 })
             }
-            Err(failure) if refused || failure.reason == Reason::AgentError => Ok(Joined::Refused),
-            Err(failure) => Err(failure),
+            Err(failure) if failure.final_word || failure.reason == Reason::ResultTooLarge => Err(failure),
+            // About the stream, whatever it says: the task is asked for otherwise.
+            Err(_) => Ok(Joined::Refused),
         }
     }
 
