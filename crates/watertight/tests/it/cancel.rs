@@ -204,7 +204,7 @@ fn a_spent_budget_cuts_the_work_and_tells_the_agent() {
     assert!(took >= ms(900) && took < ms(2500), "{took:?}");
     assert_eq!(
         (fault.reason.as_str(), fault.delivery.as_str(), fault.agent.as_str()),
-        ("deadline_exceeded", "maybe_delivered", "slow"),
+        ("deadline_exceeded", "delivered", "slow"),
         "{fault:?}"
     );
     eventually(ms(5000), "the agent was told to stop", || (agent.peer.count("CancelTask") >= 1).then_some(()));

@@ -101,7 +101,8 @@ fn depth_is_bounded() {
 
 #[test]
 fn size_is_bounded_before_it_is_held() {
-    let (agent, mut gateway) = echoing();
+    let agent = Agent::echo();
+    let mut gateway = Config::new().agent("echo", &agent.url(), &["max_result_bytes = \"4MiB\""]).start();
     let client = gateway.client();
     let text = "x".repeat(1 << 20);
     assert_eq!(answer_text(&client.send("echo", &text).expect("a megabyte is fine")).len(), text.len() + 6);
