@@ -59,7 +59,7 @@ pub(super) struct Turn<'a> {
     pub(super) delivery: Delivery,
     /// The agent said something to this turn's message.
     pub(super) answered: bool,
-    /// A task was spoken of in this turn, so that a message is not all there is.
+    /// There is a task at the agent, so that a message is not all there is: how the turn ends is the task's to tell.
     has_task: bool,
 }
 
@@ -77,7 +77,8 @@ impl<'a> Turn<'a> {
         };
         let remote = job.dispatch.remote_task.clone();
         let delivery = Delivery::NotSent;
-        Turn { agent, job, relay, along, endpoint, remote, delivery, answered: false, has_task: false }
+        let has_task = remote.is_some();
+        Turn { agent, job, relay, along, endpoint, remote, delivery, answered: false, has_task }
     }
 
     /// Sends the message, and follows what comes of it.
@@ -186,8 +187,10 @@ impl<'a> Turn<'a> {
     /// Hands one event over.
     pub(super) fn take(&mut self, event: Event) -> Result<Said, Failure> {
         let is_message = matches!(event.body, Body::Message(_));
+        // A message may name anything; it is no word about the task.
         if let (Some(known), Some(told)) = (&self.remote, event.task_id())
             && **known != *told
+            && !is_message
         {
             let mut failure = Failure::new(
                 Reason::AgentMalformed,

@@ -213,3 +213,20 @@ async fn a_task_without_a_known_id_is_looked_up_in_its_own_context() {
         assert_eq!(peer.calls()[0].json()["params"]["contextId"], json!("c-1"));
     }
 }
+
+#[tokio::test]
+async fn a_message_about_a_task_leaves_its_end_to_the_task() {
+    let message = json!({"message": {"messageId": "a", "role": "ROLE_AGENT", "parts": [{"text": "x"}]}});
+    let peer = Peer::start(move |request, _| match request.method().as_str() {
+        "SendMessage" => ok(request, &message),
+        _ => ok(request, &task("COMPLETED")),
+    })
+    .await;
+    let agent = peer.agent(|_| {});
+    let (end, kept) = send(&agent, follow_up()).await;
+    assert!(end.ended.is_ok());
+    assert_eq!(kept.said(), ["message", "task COMPLETED"]);
+    let (end, kept) = send(&agent, job()).await;
+    assert!(end.ended.is_ok());
+    assert_eq!(kept.said(), ["message"]);
+}
