@@ -4,7 +4,6 @@
 //! the look-ups that the engine needs and has no store for, and waits for the engine's answer on a line; a caller that
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -188,7 +187,8 @@ impl Handle {
     pub async fn submit(&self, call: NewCall) -> Result<Accepted, Declined> {
         let agent = call.agent.clone();
         let refuse = |reason| self.refused(&agent, reason);
-        let Some(known) = self.shared.known(&agent) else { return Err(refuse(Reason::AgentUnknown)) };
+        let known = self.shared.known(&agent).filter(|known| !known.removed);
+        let Some(known) = known else { return Err(refuse(Reason::AgentUnknown)) };
         self.open_for_work(&agent)?;
         // An id that was never given out names no task.
         let names = match call.peek.task_id.as_deref().map(TaskId::parse) {
@@ -350,14 +350,17 @@ impl Handle {
 
     /// An agent's own card, as last seen.
     pub fn card(&self, agent: &AgentId) -> Option<Arc<Card>> {
-        self.shared.known(agent)?.agent.card()
+        self.shared.known(agent).filter(|known| !known.removed)?.agent.card()
     }
 
     /// New limits and agents: those missing from the list are unknown to callers from now on; what runs goes on. An
     /// agent whose way of speaking did not change keeps its connections.
     pub async fn configure(&self, agents: Vec<AgentSpec>) -> Result<(), StartError> {
         let old = self.shared.all_known();
-        let mut known = BTreeMap::new();
+        let mut known = old.clone();
+        for known in known.values_mut() {
+            known.removed = true;
+        }
         for spec in agents {
             let kept = old.get(&spec.name).filter(|old| Arc::ptr_eq(&old.spec.wire, &spec.wire));
             let agent = match kept {
@@ -365,7 +368,7 @@ impl Handle {
                 None => Agent::new(spec.wire.clone(), self.shared.clock.clone())
                     .map_err(|why| StartError::Agent { agent: spec.name.clone(), why })?,
             };
-            known.insert(spec.name.clone(), Known { spec, agent });
+            known.insert(spec.name.clone(), Known { spec, agent, removed: false });
         }
         self.shared.set_known(known);
         // It is rare, and refused only when thousands of orders wait, or the cell is gone.
@@ -376,7 +379,7 @@ impl Handle {
     /// Lets traffic through to an agent again. `false`: no such agent.
     pub async fn breaker_reset(&self, agent: &AgentId) -> bool {
         let input = Input::BreakerReset { agent: agent.clone() };
-        self.shared.known(agent).is_some() && self.shared.inbox.order(input).is_ok()
+        self.shared.known(agent).is_some_and(|known| !known.removed) && self.shared.inbox.order(input).is_ok()
     }
 
     /// Takes nothing new, ends all streams resumably, flushes, and closes the store; within the limit. Later calls wait
@@ -410,6 +413,18 @@ impl Handle {
             evictions: self.shared.hub.evictions(),
         };
         self.shared.metrics.encode(&walls, &now)
+    }
+
+    /// For drills: the store behind it.
+    #[cfg(test)]
+    pub(crate) fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// Likewise: what is live.
+    #[cfg(test)]
+    pub(crate) fn hub(&self) -> &Hub {
+        &self.shared.hub
     }
 
     // ---- inside ----------------------------------------------------------------------------------------------------

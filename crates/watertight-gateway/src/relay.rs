@@ -33,6 +33,8 @@ pub(crate) struct Ear {
     context_id: Arc<str>,
     remote_task: Option<RemoteId>,
     remote_context: Option<RemoteId>,
+    /// The task id was learnt by this attempt.
+    is_new: bool,
     last: Option<Last>,
 }
 
@@ -65,8 +67,14 @@ impl Ear {
             max_task_bytes,
             remote_task: dispatch.remote_task.clone(),
             remote_context: dispatch.remote_context.clone(),
+            is_new: false,
             last: None,
         }
+    }
+
+    /// The agent's task id, if this attempt was the first to hear of it.
+    pub(crate) fn learnt(&self) -> Option<RemoteId> {
+        self.remote_task.clone().filter(|_| self.is_new)
     }
 
     /// How the attempt ended, for the cell.
@@ -110,6 +118,7 @@ impl Ear {
                         return Err(malformed());
                     }
                     self.remote_task = Some(id);
+                    self.is_new = true;
                     news = true;
                 }
             }
@@ -160,7 +169,7 @@ impl Relay for Ear {
     }
 }
 
-fn malformed() -> Fault {
+pub(crate) fn malformed() -> Fault {
     Fault { reason: Reason::AgentMalformed, delivery: Delivery::Delivered, retry_after: None }
 }
 

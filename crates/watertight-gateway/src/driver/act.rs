@@ -23,7 +23,7 @@ use crate::agents::{Agent, Job};
 use crate::clock;
 use crate::handle::{Declined, Trace};
 use crate::hub::{Live, Message};
-use crate::relay::Ear;
+use crate::relay::{self, Ear};
 
 /// Between two tries of a cancel.
 const CANCEL_AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
@@ -193,7 +193,7 @@ async fn attempt_of(
         dispatch,
         traceparent: traceparent(&message.trace).as_ref().and_then(header),
         tracestate: message.trace.state.as_ref().and_then(header),
-        extensions: None,
+        extensions: message.trace.extensions.as_ref().and_then(header),
         references: references(shared, live, &message.params).await,
         message: message.params,
     };
@@ -201,7 +201,19 @@ async fn attempt_of(
         true => agent.send(&job, &mut ear).await,
         false => agent.watch(&job, &mut ear).await,
     };
+    if let Some(learnt) = ear.learnt().filter(|_| end.ended.is_ok())
+        && is_foreign(shared, live, learnt).await
+    {
+        return Outcome::Failed(relay::malformed());
+    }
     ear.finish(end)
+}
+
+/// Whether the agent gave this task id to another delegation before, that only the store knows any more.
+async fn is_foreign(shared: &Arc<Shared>, live: &Live, remote_task: RemoteId) -> bool {
+    let (store, agent) = (shared.store.clone(), live.agent.clone());
+    let first = tokio::task::spawn_blocking(move || store.remote_task(&agent, &remote_task)).await;
+    matches!(first, Ok(Ok(Some(first))) if first != live.task)
 }
 
 /// A message that was not kept in memory. A watch goes on without it.

@@ -37,6 +37,8 @@ pub(crate) enum Health {
 pub(crate) struct Known {
     pub(crate) spec: AgentSpec,
     pub(crate) agent: Arc<Agent>,
+    /// No longer configured: what runs goes on and can be canceled, nothing new is taken.
+    pub(crate) removed: bool,
 }
 
 pub(crate) struct Shared {
@@ -90,7 +92,8 @@ impl Shared {
 
     /// The cell's settings with the agents as they are configured now.
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        let agents = self.all_known().into_iter().map(|(name, known)| (name, known.spec.engine)).collect();
+        let known = self.all_known().into_iter().filter(|(_, known)| !known.removed);
+        let agents = known.map(|(name, known)| (name, known.spec.engine)).collect();
         Arc::new(Settings { agents, ..self.limits.clone() })
     }
 

@@ -22,6 +22,7 @@ impl Message {
         let mut out = Members::default();
         out.text("traceparent", self.trace.parent.as_deref());
         out.text("tracestate", self.trace.state.as_deref());
+        out.text("extensions", self.trace.extensions.as_deref());
         out.raw("params", self.params.as_bytes());
         out.close()
     }
@@ -30,7 +31,11 @@ impl Message {
         let doc = Json::assume(bytes);
         let root = doc.value();
         let params = doc.part(root.get("params")?);
-        let trace = Trace { parent: text(root, "traceparent"), state: text(root, "tracestate") };
+        let trace = Trace {
+            parent: text(root, "traceparent"),
+            state: text(root, "tracestate"),
+            extensions: text(root, "extensions"),
+        };
         Some(Message { params, trace })
     }
 }

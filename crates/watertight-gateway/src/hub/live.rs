@@ -20,7 +20,7 @@ use watertight_policy::time::Time;
 
 use super::kept::{self, Message};
 use super::reader::{Put, Reader};
-use super::view::{millis, overrule, state_of, view_of};
+use super::view::{millis, overrule, state_of, verdict, view_of};
 use super::{Detail, End, Event, EventId, EventKind, Limits, TaskView};
 
 /// One live delegation.
@@ -507,7 +507,7 @@ impl Inner {
         let view = self.view_for_unopened();
         self.last += 1;
         overrule(Arc::make_mut(&mut self.shown), row);
-        let body = self.shown.render_status_update(None).into();
+        let body = self.shown.render_status_update(verdict(row).as_ref()).into();
         let event = Event { id: live.id(self.last), kind: EventKind::Status, state: Some(row.state), body };
         self.hand_out(Arc::new(event), view, now, live);
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use watertight_a2a::event::TaskState as Wire;
+use watertight_a2a::json::Json;
 use watertight_a2a::record::{Record, agent_message};
+use watertight_a2a::text::quote;
 use watertight_engine::record::{Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
@@ -52,6 +54,15 @@ pub(crate) fn overrule(record: &mut Record, row: &Row) {
         agent_message(&id, record.task_id(), record.context_id(), &text)
     });
     record.set_status(wire_state(row.state), message.as_ref(), millis(row.changed));
+}
+
+/// What a reader is told of our verdict beside its status: why, and what is known of the delivery.
+pub(crate) fn verdict(row: &Row) -> Option<Json> {
+    let reason = row.reason?;
+    let mut out = b"{\"agent\":".to_vec();
+    quote(row.agent.as_str(), &mut out);
+    out.extend_from_slice(format!(",\"reason\":\"{reason}\",\"delivery\":\"{}\"}}", row.delivery.as_str()).as_bytes());
+    Some(Json::assume(out))
 }
 
 /// Whether the result is kept from callers.
