@@ -105,6 +105,13 @@ impl Cards {
         self.doubt.notify_one();
     }
 
+    /// The agent answers, and its card did not: it may do so by now.
+    pub(super) fn missed(&self) {
+        if self.lock().failures > 0 {
+            self.doubt();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,9 +225,11 @@ pub(super) async fn keep(agent: Weak<Agent>) {
             strong.streamless.store(false, Ordering::Relaxed);
         }
         let doubt = strong.cards.doubt.clone();
+        // However great the doubt, once a second is enough, and less often where it keeps failing.
+        let failures = strong.cards.lock().failures;
+        let least = if failures > 0 { pause / 4 } else { Duration::ZERO };
+        let least = least.max(Duration::from_secs(1)).min(pause);
         drop(strong);
-        // However great the doubt, once a second is enough.
-        let least = Duration::from_secs(1).min(pause);
         tokio::time::sleep(least).await;
         let _ = timeout(pause - least, doubt.notified()).await;
     }

@@ -264,8 +264,9 @@ impl Agent {
         let endpoint = self.cards.settled_endpoint(self.asker.config.card_wait).await;
         let mut turn = Turn::new(self, job, relay, endpoint);
         let ended = turn.send().await;
-        if let Err(failure) = &ended {
-            self.doubt(failure);
+        match &ended {
+            Ok(()) => self.cards.missed(),
+            Err(failure) => self.doubt(failure),
         }
         self.end(begun, ended)
     }

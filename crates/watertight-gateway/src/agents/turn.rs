@@ -365,7 +365,11 @@ impl<'a> Turn<'a> {
             let limit = ASK_LIMIT.min(window / 3);
             let left = window.saturating_sub(alive_at.elapsed()).max(limit / 10);
             let limit = if last_try { limit.min(left) } else { limit };
-            match self.ask_task(limit).await {
+            let asked_at = Instant::now();
+            let answer = self.ask_task(limit).await;
+            // An answer that takes long, because it is large or the agent busy, is not asked for all the time.
+            pause = pause.max(asked_at.elapsed() * 2).min(most);
+            match answer {
                 Ok(event) => {
                     (unanswered, alive_at, refused) = (0, Instant::now(), 0);
                     self.relay.learnt(News::Polled);

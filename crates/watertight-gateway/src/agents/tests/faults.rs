@@ -18,7 +18,7 @@ async fn no_connection_is_told_apart_and_never_sent() {
     let refused = send(&at(&format!("http://127.0.0.1:{port}/")), job()).await.0;
     assert_eq!(why(&refused), (Reason::AgentConnectRefused, Delivery::NotSent));
     let unknown = send(
-        &agent("http://no-such-host.invalid/".parse().unwrap(), |config| {
+        &agent(format!("http://{}.test/", "x".repeat(64)).parse().unwrap(), |config| {
             config.connect_timeout = Duration::from_secs(4)
         }),
         job(),
@@ -261,4 +261,27 @@ async fn a_peer_that_never_answers_is_left_by_dropping_the_future() {
     let job = job();
     let waiting = agent.send(&job, &mut relay);
     assert!(tokio::time::timeout(Duration::from_millis(800), waiting).await.is_err());
+}
+
+#[tokio::test]
+async fn the_limit_is_exact() {
+    for chunked in [false, true] {
+        let peer = Peer::start(move |request, n| {
+            let mut body =
+                json!({"jsonrpc": "2.0", "id": request.id(), "result": {"task": task("COMPLETED")}}).to_string();
+            body.push_str(&" ".repeat(998 + n - body.len()));
+            if chunked {
+                let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+                vec![Act::Write(format!("{head}{:x}\r\n{body}\r\n0\r\n\r\n", body.len()).into_bytes())]
+            } else {
+                http("200 OK", "application/json", body)
+            }
+        })
+        .await;
+        let agent = peer.agent(|config| config.max_task_bytes = 1_000);
+        for size in [999, 1_000] {
+            assert!(send(&agent, job()).await.0.ended.is_ok(), "{size}");
+        }
+        assert_eq!(why(&send(&agent, job()).await.0), (Reason::ResultTooLarge, Delivery::MaybeDelivered));
+    }
 }
