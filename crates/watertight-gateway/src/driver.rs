@@ -182,7 +182,16 @@ impl Driver {
         }
         let room = self.shared.store.room();
         let cell = &mut self.cell;
-        match catch_unwind(AssertUnwindSafe(|| cell.step(now, room))) {
+        #[cfg(test)]
+        let panics = self.shared.panics_now();
+        #[cfg(not(test))]
+        let panics = false;
+        let step = AssertUnwindSafe(|| {
+            let commit = cell.step(now, room);
+            assert!(!panics, "as ordered by a drill");
+            commit
+        });
+        match catch_unwind(step) {
             Ok(Some(commit)) => self.commit(commit),
             Ok(None) => {}
             Err(_) => return Err(Broken::Panic),

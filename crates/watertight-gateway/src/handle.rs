@@ -69,13 +69,15 @@ pub enum Want {
     Accepted,
 }
 
-/// Trace headers, checked by the face.
+/// Headers that go along to the agent, checked by the face.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {
     /// `traceparent`
     pub parent: Option<String>,
     /// `tracestate`
     pub state: Option<String>,
+    /// `A2A-Extensions`
+    pub extensions: Option<String>,
 }
 
 /// A message that was taken on.
@@ -419,6 +421,12 @@ impl Handle {
     #[cfg(test)]
     pub(crate) fn store(&self) -> &Store {
         &self.shared.store
+    }
+
+    /// Likewise: the step that panics.
+    #[cfg(test)]
+    pub(crate) fn panic_in(&self, steps: usize) {
+        self.shared.panic_in.store(steps, Ordering::Relaxed);
     }
 
     /// Likewise: what is live.

@@ -57,6 +57,9 @@ pub(crate) struct Shared {
     /// Look-ups in the store that wait or run.
     pub(crate) lookups: AtomicUsize,
     drain_until: AtomicU64,
+    /// For drills: so many steps from now, one panics. Zero: none does.
+    #[cfg(test)]
+    pub(crate) panic_in: AtomicUsize,
 }
 
 impl Shared {
@@ -75,6 +78,8 @@ impl Shared {
             health: watch::Sender::new(Health::Well),
             lookups: AtomicUsize::new(0),
             drain_until: AtomicU64::new(u64::MAX),
+            #[cfg(test)]
+            panic_in: AtomicUsize::new(0),
         }
     }
 
@@ -137,5 +142,12 @@ impl Shared {
     pub(crate) fn begin_drain(&self, until: Time) -> bool {
         let micros = until.as_micros().min(u64::MAX - 1);
         self.drain_until.compare_exchange(u64::MAX, micros, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn panics_now(&self) -> bool {
+        let left = self.panic_in.load(Ordering::Relaxed);
+        self.panic_in.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 1
     }
 }

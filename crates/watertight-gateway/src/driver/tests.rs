@@ -394,6 +394,31 @@ async fn whichever_commit_fails_the_call_is_made_once_and_ends_once() {
     assert!(handle.metrics().contains("watertight_cell_reloads_total"));
 }
 
+#[tokio::test]
+async fn whichever_step_panics_the_call_is_made_once_and_ends_once() {
+    let agent = FakeAgent::start(|method, params| match method {
+        "SendStreamingMessage" => {
+            let id = remote_of(params);
+            let working = json!({ "task": task(&id, "WORKING") });
+            Does::Events(vec![working, chunk(&id, "x"), status(&id, "COMPLETED")], None)
+        }
+        _ => Does::Error(-32601, "no"),
+    })
+    .await;
+    let handle = start(vec![spec("fx", &agent, Mode::Stream)]).await;
+    for steps in 1..10 {
+        handle.panic_in(steps);
+        let accepted = sends(&handle, &format!("m-{steps}"), Want::Stream).await.unwrap();
+        assert!(!accepted.replay);
+        let seen = whole(&mut accepted.stream.unwrap()).await;
+        assert_eq!(seen.iter().filter(|item| item.contains("COMPLETED")).count(), 1, "{steps}: {seen:?}");
+        assert_eq!(seen.last().map(String::as_str), Some("end Over"));
+        let view = until(&handle, accepted.task, |view| view.state.is_terminal()).await;
+        assert_eq!((view.state, view.record.answer_text().as_str()), (TaskState::Completed, "x"));
+        assert_eq!(agent.asked("SendStreamingMessage"), steps);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_message_sent_fifty_times_at_once_is_one_call() {
     let agent = FakeAgent::start(|_, params| Does::Result(json!({ "task": done(&remote_of(params), "42") }))).await;
