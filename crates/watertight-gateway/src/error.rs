@@ -74,6 +74,7 @@ pub const fn row(reason: Reason) -> (i32, StatusCode) {
         | R::OutcomeUnknown
         | R::Expired
         | R::Canceled
+        | R::ReaderLagged
         | R::ContextBusy
         | R::Backoff => (WATERTIGHT, StatusCode::OK),
     }

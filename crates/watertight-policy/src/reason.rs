@@ -156,6 +156,8 @@ reasons! {
          still wanted."
     Canceled "canceled" Failure
         "The delegation was canceled. Nothing needs to be done."
+    ReaderLagged "reader_lagged" Failure
+        "The reader of a stream did not keep up, and its stream was closed. The task goes on; subscribe again to get it as it is."
     ContextBusy "context_busy" Waiting
         "An earlier message of the same context is under way, and a context goes in order. It follows when that one \
          ends."
@@ -213,6 +215,6 @@ mod tests {
     #[test]
     fn kinds() {
         let count = |kind| Reason::ALL.iter().filter(|reason| reason.kind() == kind).count();
-        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (22, 20, 2));
+        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (22, 21, 2));
     }
 }

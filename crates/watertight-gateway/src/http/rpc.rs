@@ -131,7 +131,7 @@ impl Line<'_> {
     async fn stream(&self, id: &Id, send: Send) -> Result<Outcome, Problem> {
         let accepted = self.submit(send, Want::Stream).await?;
         let events = accepted.stream.ok_or_else(|| Problem::of(Reason::Internal, "there is no stream to this task"))?;
-        Ok(Outcome::Events(Box::new(Events::of_turn(id.clone(), accepted.view, events))))
+        Ok(Outcome::Events(Box::new(Events::new(id.clone(), &accepted.view, true, events))))
     }
 
     async fn submit(&self, send: Send, want: Want) -> Result<crate::handle::Accepted, Problem> {
@@ -173,7 +173,7 @@ impl Line<'_> {
         let after = self.headers.get("last-event-id").and_then(|value| EventId::parse(value.to_str().ok()?));
         let subscribed = self.router.handle().subscribe(&self.who.principal, &self.agent, view.task, after).await;
         let events = subscribed.map_err(|declined| self.declined(declined, Some(&named.id)))?;
-        Ok(Outcome::Events(Box::new(Events::of_subscriber(id.clone(), view, events))))
+        Ok(Outcome::Events(Box::new(Events::new(id.clone(), &view, false, events))))
     }
 
     async fn list(&self, list: List) -> Result<Vec<u8>, Problem> {
@@ -240,14 +240,17 @@ fn version_in(query: &str) -> Option<String> {
     pairs.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("a2a-version")).map(|(_, value)| clean(value, 32))
 }
 
-/// The trace that a request belongs to, as far as it can be read; garbage is as good as nothing.
+/// What a request carries along to the agent: its trace, as far as it can be read (garbage is as good as nothing), and
+/// the extensions that it asks for.
 fn trace(headers: &HeaderMap) -> Trace {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let Some(parent) = text("traceparent").filter(|value| TraceParent::parse(value).is_some()) else {
-        return Trace::default();
-    };
-    let state = text("tracestate").filter(|value| !value.is_empty() && value.len() <= 512);
-    Trace { parent: Some(parent.to_owned()), state: state.map(str::to_owned) }
+    let parent = text("traceparent").filter(|value| TraceParent::parse(value).is_some());
+    let state = text("tracestate").filter(|value| parent.is_some() && !value.is_empty() && value.len() <= 512);
+    // The header may come several times; one with all of them means the same.
+    let extensions: Vec<&str> =
+        headers.get_all("a2a-extensions").iter().filter_map(|value| value.to_str().ok()).collect();
+    let extensions = Some(extensions.join(", ")).filter(|all| !all.is_empty() && all.len() <= 4_096);
+    Trace { parent: parent.map(str::to_owned), state: state.map(str::to_owned), extensions }
 }
 
 /// The response for a request that has no result.
@@ -297,7 +300,10 @@ mod tests {
             trace(&headers)
         };
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(of(good, "v=1"), Trace { parent: Some(good.to_owned()), state: Some("v=1".to_owned()) });
+        assert_eq!(
+            of(good, "v=1"),
+            Trace { parent: Some(good.to_owned()), state: Some("v=1".to_owned()), extensions: None }
+        );
         assert_eq!(of("garbage", "v=1"), Trace::default());
         assert_eq!(of(good, &"x".repeat(513)).state, None);
     }

@@ -1,8 +1,7 @@
 //! A task's events as server-sent events: numbered, so that a reader can come back; never silent for long, so that
 //! nobody on the way takes silence for death; and pulled, so that a slow reader's backlog is the hub's bounded one.
 //!
-//! The first event is the agent's own, if it comes soon and can stand first; else the task as it is, so that the caller
-//! has its id. After a task was shown, a lone message comes as the status that ends it.
+//! What comes first, a task or the agent's own first word, is the hub's decision. Here it is only written.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,22 +12,16 @@ use futures_util::Stream;
 use futures_util::stream::unfold;
 use tokio::time::{Instant, sleep_until};
 use watertight_a2a::event::wrap;
-use watertight_a2a::json::Json;
 use watertight_a2a::jsonrpc::{Id, write_result};
-use watertight_a2a::record::status_json;
-use watertight_a2a::{sse, text};
-use watertight_engine::record::{ReplyKind, TaskState};
+use watertight_a2a::sse;
+use watertight_engine::record::ReplyKind;
 use watertight_policy::reason::Reason;
 
-use super::{render, wire_state};
+use super::{render, state_of};
 use crate::error::Problem;
-use crate::hub::{End, Event, EventId, EventKind, Item, Load, Subscription, TaskView};
+use crate::hub::{End, EventId, Item, Load, Subscription, TaskView};
 
-/// How long the agent's own first event is waited for.
-const OPENING: Duration = Duration::from_secs(1);
-/// The first sign of life.
-const FIRST_BEAT: Duration = Duration::from_millis(500);
-/// The others, after so much silence. Clients with a read timeout of five seconds exist; proxies cut after 30.
+/// A sign of life after so much silence. Clients with a read timeout of five seconds exist; proxies cut after 30.
 const BEAT: Duration = Duration::from_secs(3);
 /// What is put together in one piece when several events stand ready.
 const PIECE: usize = 16 << 10;
@@ -39,29 +32,11 @@ pub struct Events {
 }
 
 impl Events {
-    /// All events of a turn, from its first on. `view`: the task as it was accepted.
-    pub fn of_turn(id: Id, view: TaskView, events: Subscription) -> Events {
-        Events::start(id, view, events, false)
-    }
-
-    /// What is newer than what the reader has.
-    pub fn of_subscriber(id: Id, view: TaskView, events: Subscription) -> Events {
-        // The snapshot comes from the hub, or is not wanted.
-        Events::start(id, view, events, true)
-    }
-
-    fn start(id: Id, view: TaskView, events: Subscription, opened: bool) -> Events {
-        let now = Instant::now();
-        let pump = Pump {
-            id,
-            view,
-            events,
-            opened,
-            as_task: opened,
-            over: false,
-            opening: now + OPENING,
-            beat: now + FIRST_BEAT,
-        };
+    /// The events of a task as the answer to the request with this id. `lone`: where the agent's whole answer is a
+    /// message, it may stand alone.
+    pub fn new(id: Id, view: &TaskView, lone: bool, events: Subscription) -> Events {
+        let name = (view.agent.to_string(), view.task.to_string());
+        let pump = Pump { id, name, lone, events, begun: false, over: false, beat: Instant::now() };
         let pieces = unfold(pump, |mut pump| async move { pump.piece().await.map(|piece| (piece, pump)) });
         Events { pieces: Box::pin(pieces) }
     }
@@ -73,14 +48,12 @@ impl Events {
 
 struct Pump {
     id: Id,
-    view: TaskView,
+    /// Agent and task, for an error at the end.
+    name: (String, String),
+    lone: bool,
     events: Subscription,
-    /// Something was said.
-    opened: bool,
-    /// And it spoke of a task: a lone message can no longer stand alone.
-    as_task: bool,
+    begun: bool,
     over: bool,
-    opening: Instant,
     beat: Instant,
 }
 
@@ -88,99 +61,66 @@ impl Pump {
     /// The next bytes; `None` at the end.
     async fn piece(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
+        // The first sign of life does not wait for the agent.
+        if !std::mem::replace(&mut self.begun, true) && !self.events.ready() {
+            sse::write_comment(&beat(&self.events.load()), &mut out);
+        }
         while !self.over && (out.is_empty() || (self.events.ready() && out.len() < PIECE)) {
-            let timer = if self.opened { self.beat } else { self.beat.min(self.opening) };
             tokio::select! {
                 biased;
                 item = self.events.next() => self.take(item, &mut out),
-                () = sleep_until(timer) => self.silence(&mut out),
+                () = sleep_until(self.beat) => sse::write_comment(&beat(&self.events.load()), &mut out),
             }
         }
-        if out.is_empty() {
-            return None;
-        }
         self.beat = Instant::now() + BEAT;
-        Some(out.into())
+        (!out.is_empty()).then(|| out.into())
     }
 
     fn take(&mut self, item: Option<Item>, out: &mut Vec<u8>) {
         match item {
-            Some(Item::Snapshot { id, view }) => {
-                let is_message = !self.opened && view.reply == ReplyKind::Message && view.state == TaskState::Completed;
-                match view.record.render_message_event().filter(|_| is_message) {
-                    Some(message) => self.write(id, &message, out),
-                    None => self.write_task(id, &view, out),
-                }
-                self.opened = true;
+            Some(Item::Snapshot { id, view }) => self.snapshot(id, *view, out),
+            Some(Item::Event(event)) => {
+                self.lone = false;
+                self.write(event.id, &event.body, out);
             }
-            Some(Item::Event(event)) => self.event(&event, out),
             Some(Item::End(end)) => self.end(end, out),
             None => self.over = true,
         }
     }
 
-    fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
-        match event.kind {
-            EventKind::Task => self.as_task = true,
-            EventKind::Message if self.as_task => {
-                let body = message_as_status(&self.view, &event.body);
-                return self.write(event.id, &body, out);
-            }
-            EventKind::Message => {}
-            EventKind::Status | EventKind::Artifact if self.opened => {}
-            EventKind::Status | EventKind::Artifact => {
-                // Readers want a task before they are told of its changes.
-                let before = EventId { n: event.id.n.saturating_sub(1), ..event.id };
-                let view = self.view.clone();
-                self.write_task(before, &view, out);
-            }
+    fn snapshot(&mut self, id: EventId, mut view: TaskView, out: &mut Vec<u8>) {
+        let alone = std::mem::take(&mut self.lone) && view.reply == ReplyKind::Message;
+        if let Some(message) = view.record.render_message_event().filter(|_| alone) {
+            return self.write(id, &message, out);
         }
-        self.opened = true;
-        self.write(event.id, &event.body, out);
+        // An end that is known and not yet shown has an event of its own, right behind this.
+        let shown = state_of(view.record.state());
+        if view.state.is_terminal() && !shown.is_terminal() {
+            (view.state, view.reason) = (shown, None);
+        }
+        self.write(id, &wrap("task", &render::task(&view, None, true)), out);
     }
 
     fn end(&mut self, end: End, out: &mut Vec<u8>) {
         self.over = true;
-        let last = self.events.load().last;
         let (reason, text) = match end {
-            End::Over => {
-                if !self.opened {
-                    self.take(Some(Item::Snapshot { id: last, view: Box::new(self.view.clone()) }), out);
-                }
-                return;
-            }
+            End::Over => return,
             End::Lagged => (
-                Reason::RateLimited,
+                Reason::ReaderLagged,
                 "the reader did not keep up with the events, and its stream was closed; the task goes on: subscribe again",
             ),
             End::ShuttingDown => {
                 (Reason::ShuttingDown, "the gateway stops; the task goes on when it is back: subscribe again")
             }
         };
-        let problem = Problem::of(reason, format!("agent {}: {text}", self.view.agent));
-        let error = problem
+        let (agent, task) = &self.name;
+        let error = Problem::of(reason, format!("agent {agent}: {text}"))
             .error
-            .agent(self.view.agent.as_str())
-            .task_id(&self.view.task.to_string())
+            .agent(agent)
+            .task_id(task)
             .with("resumable", "true")
-            .with("lastEventId", last.to_string());
+            .with("lastEventId", self.events.load().last.to_string());
         sse::write_event(None, None, &error.to_jsonrpc(&self.id), out);
-    }
-
-    fn silence(&mut self, out: &mut Vec<u8>) {
-        let load = self.events.load();
-        if !self.opened && Instant::now() >= self.opening {
-            let mut view = self.view.clone();
-            view.state = load.state;
-            self.opened = true;
-            return self.write_task(load.last, &view, out);
-        }
-        sse::write_comment(&beat(&load), out);
-    }
-
-    fn write_task(&mut self, id: EventId, view: &TaskView, out: &mut Vec<u8>) {
-        self.as_task = true;
-        self.write(id, &wrap("task", &render::task(view, None, true)), out);
     }
 
     fn write(&self, id: EventId, result: &[u8], out: &mut Vec<u8>) {
@@ -194,24 +134,10 @@ fn beat(load: &Load) -> String {
     format!("hb n={} q={}/{} state={state}", load.last.n, load.queued, load.limit)
 }
 
-/// A message that ends a task which readers know of already.
-fn message_as_status(view: &TaskView, event: &[u8]) -> Vec<u8> {
-    let event = Json::assume(event.to_vec());
-    let message = event.value().get("message").map(|message| event.part(message));
-    let millis = i64::try_from(view.changed.as_millis()).unwrap_or(i64::MAX);
-    let status = status_json(&wire_state(TaskState::Completed), message.as_ref(), millis);
-    let mut update = b"{\"taskId\":".to_vec();
-    text::quote(&view.task.to_string(), &mut update);
-    update.extend_from_slice(b",\"contextId\":");
-    text::quote(&view.context, &mut update);
-    update.extend_from_slice(b",\"status\":");
-    update.extend_from_slice(status.as_bytes());
-    update.push(b'}');
-    wrap("statusUpdate", &update)
-}
-
 #[cfg(test)]
 mod tests {
+    use watertight_engine::record::TaskState;
+
     use super::*;
 
     #[test]
