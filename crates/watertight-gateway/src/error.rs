@@ -103,6 +103,15 @@ impl Problem {
         problem
     }
 
+    /// The word for it: ours, where there is one, else A2A's.
+    pub fn reason(&self) -> &str {
+        let infos = self.error.data.iter().filter_map(|datum| match datum {
+            Datum::ErrorInfo { reason, domain, .. } => Some((domain == "watertight", reason.as_str())),
+            Datum::BadRequest(_) | Datum::RetryInfo(_) | Datum::Raw(_) => None,
+        });
+        infos.max_by_key(|(ours, _)| *ours).map_or("", |(_, reason)| reason)
+    }
+
     /// Adds when to come again.
     #[must_use]
     pub fn again(mut self, after: Option<Span>) -> Problem {
@@ -157,9 +166,12 @@ impl Problem {
             let mut error = Error::a2a(A2a::InvalidAgentResponse).message(problem.error.message.clone());
             error.data.append(&mut problem.error.data);
             problem.error = error;
-        } else if let Some(code) = detail.and_then(|d| d.code).and_then(|code| i32::try_from(code).ok()) {
-            // The agent's own error goes through as it came, with ours behind it.
-            let mut error = Error::new(code, detail.and_then(|d| d.message.clone()).unwrap_or_default());
+        } else if let Some(code) =
+            detail.and_then(|d| d.code).and_then(|code| i32::try_from(code).ok()).filter(|c| *c != 0)
+        {
+            // The agent's own error goes through as it came, with ours behind it. Zero is no code.
+            let said = detail.and_then(|d| d.message.clone()).filter(|said| !said.is_empty());
+            let mut error = Error::new(code, said.unwrap_or_else(|| problem.error.message.clone()));
             if let Some(data) = detail.and_then(|d| d.data.clone()) {
                 let data = Json::assume(data);
                 error.data.extend(data.value().items().map(|item| Datum::Raw(data.part(item))));

@@ -1,3 +1,5 @@
+//! The table as it is promised, and the texts as they are read.
+
 use std::sync::Arc;
 
 use watertight_a2a::record::Record;
@@ -97,10 +99,20 @@ fn an_agents_own_error_goes_through_with_ours_behind_it() {
 }
 
 #[test]
+fn a_code_of_zero_is_no_code() {
+    let detail = Detail { code: Some(0), message: Some("overloaded".to_owned()), ..Detail::default() };
+    let view = view(Reason::AgentError, Delivery::Delivered, Some(detail));
+    let problem = Problem::failed(&view, Reason::AgentError, &Limits::default());
+    assert_eq!((problem.error.code, problem.reason()), (WATERTIGHT, "agent_error"));
+    assert!(problem.error.message.contains("overloaded"), "{}", problem.error.message);
+}
+
+#[test]
 fn a_malformed_answer_is_a2as_error_with_ours_behind_it() {
     let detail = Detail { status: Some(200), excerpt: Some("<html>".to_owned()), ..Detail::default() };
     let view = view(Reason::AgentMalformed, Delivery::MaybeDelivered, Some(detail));
     let problem = Problem::failed(&view, Reason::AgentMalformed, &Limits::default());
+    assert_eq!(problem.reason(), "agent_malformed");
     let text = object(&problem);
     assert!(text.starts_with(r#"{"code":-32006,"#), "{text}");
     let (a2a, ours) = (text.find("INVALID_AGENT_RESPONSE"), text.find("agent_malformed"));

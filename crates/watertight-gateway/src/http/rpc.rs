@@ -74,7 +74,7 @@ pub(super) async fn answer(line: Line<'_>, body: Bytes) -> Response<Body> {
                 caller = %line.who.principal.caller,
                 method = request.method.name(),
                 code = problem_.error.code,
-                reason = problem_.error.reason().unwrap_or(""),
+                reason = problem_.reason(),
                 "not done"
             );
             problem(&id, problem_)

@@ -1,3 +1,5 @@
+//! The accept loop over real sockets.
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::StatusCode;
