@@ -25,7 +25,7 @@ use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::time::Span;
 
 use crate::agents::AgentConfig;
-use crate::{AgentSpec, Started, StoreSpec, hub};
+use crate::{AgentSpec, Kept, Started, StoreSpec, hub};
 
 pub use key::InstanceKey;
 pub use report::Invalid;
@@ -40,6 +40,8 @@ pub struct Config {
     pub key: KeyFile,
     /// The store's place.
     pub store: PathBuf,
+    /// How long what has ended is kept in it.
+    pub kept: Kept,
     /// The base of every URL that it gives out, without a slash at the end; what the client used, if there is none.
     pub public_url: Option<String>,
     /// The front door's limits.
@@ -172,6 +174,7 @@ impl Config {
         };
         Started {
             store: StoreSpec::File(self.store.clone()),
+            kept: self.kept,
             agents: self.agents.iter().map(spec).collect(),
             max_delegations: self.max_delegations,
             max_behind: Settings::default().max_behind,

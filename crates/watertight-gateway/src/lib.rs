@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod relay;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use watertight_engine::ids::AgentId;
 use watertight_engine::record::Row;
@@ -41,6 +42,8 @@ pub struct AgentSpec {
 pub struct Started {
     /// Where tasks are kept.
     pub store: StoreSpec,
+    /// How long what has ended is kept there.
+    pub kept: Kept,
     /// The agents.
     pub agents: Vec<AgentSpec>,
     /// Limits of the cell over all agents (its `agents` are ignored).
@@ -58,6 +61,30 @@ pub enum StoreSpec {
     File(std::path::PathBuf),
     /// Nowhere: gone with the process.
     Memory,
+}
+
+/// How long the store keeps what has ended. What has not ended, or owes a cancel, is never removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// A task, from its terminal state on. After that it is unknown (`TaskNotFound`). Zero: until the next round.
+    pub retention: Span,
+    /// The messageIds of a task, from its terminal state on: a repetition within it gets the first one's task.
+    pub dedupe_window: Span,
+}
+
+impl Default for Kept {
+    /// A week, and a day.
+    fn default() -> Kept {
+        Kept { retention: Span::from_secs(7 * 86_400), dedupe_window: Span::from_secs(86_400) }
+    }
+}
+
+impl Kept {
+    /// Between two rounds of removing: a tenth of what is kept the shortest, of at least a second and at most a minute.
+    fn round(&self) -> Duration {
+        let tenth = self.retention.min(self.dedupe_window).div(10);
+        Duration::from_micros(tenth.as_micros()).clamp(Duration::from_secs(1), Duration::from_secs(60))
+    }
 }
 
 /// Why a gateway did not start.
@@ -98,8 +125,27 @@ impl Gateway {
         let handle = handle::Handle::new(shared.clone());
         handle.configure(started.agents).await?;
         let seed = clock::random().map(u64::from_be_bytes).unwrap_or(lease.fence);
+        tokio::spawn(prune(shared.clone(), started.kept));
         tokio::spawn(driver::Driver::start(shared, rows, seed, lease.fence));
         Ok(Gateway { handle })
+    }
+}
+
+/// Removes what has been kept long enough, until the gateway ends.
+async fn prune(shared: Arc<driver::shared::Shared>, kept: Kept) {
+    while !shared.is_gone() {
+        let (store, now) = (shared.store.clone(), shared.clock.now());
+        let pruned = tokio::task::spawn_blocking(move || store.prune(now, kept.retention, kept.dedupe_window)).await;
+        match pruned {
+            Ok(Ok(pruned)) if pruned.tasks + pruned.keys > 0 => {
+                shared.metrics.pruned(pruned.tasks);
+                tracing::info!(tasks = pruned.tasks, keys = pruned.keys, "removed what was kept long enough");
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "nothing could be removed from the store; tried again"),
+            Err(_) => return,
+        }
+        tokio::time::sleep(kept.round()).await;
     }
 }
 

@@ -59,6 +59,7 @@ pub struct Metrics {
     backlog: Gauge,
     inputs: Counter,
     reloads: Counter,
+    pruned: Counter,
     delegations: Gauge<i64>,
     evictions: Counter<u64, AtomicU64>,
 }
@@ -92,6 +93,7 @@ impl Metrics {
             backlog: Gauge::default(),
             inputs: Counter::default(),
             reloads: Counter::default(),
+            pruned: Counter::default(),
             delegations: Gauge::default(),
             evictions: Counter::default(),
         };
@@ -114,6 +116,7 @@ impl Metrics {
         r.register("commit_rows", "Rows in durable commits", self.rows.clone());
         r.register("store_backlog", "Commits handed to the store and not answered yet", self.backlog.clone());
         r.register("cell_inputs", "Inputs that the cell has taken", self.inputs.clone());
+        r.register("tasks_removed", "Tasks that were removed after their retention", self.pruned.clone());
         r.register("cell_reloads", "Times that the cell was loaded again from its store", self.reloads.clone());
         r.register("stream_evictions", "Streams closed because their reader stayed full", self.evictions.clone());
         r.register("delegations", "Delegations in memory", self.delegations.clone());
@@ -166,6 +169,10 @@ impl Metrics {
 
     pub(crate) fn took_inputs(&self, inputs: usize) {
         self.inputs.inc_by(inputs as u64);
+    }
+
+    pub(crate) fn pruned(&self, tasks: u64) {
+        self.pruned.inc_by(tasks);
     }
 
     pub(crate) fn reloaded(&self) {

@@ -17,6 +17,7 @@ use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
 use super::{Agent, Caller, Config, KeyFile, Server, units};
+use crate::Kept;
 use crate::agents::{AgentConfig, Mode};
 
 const LISTEN: &str = "127.0.0.1:7420";
@@ -44,13 +45,21 @@ pub(super) fn config(
         let uri = judge.url(url, "public_url")?;
         Some(uri.to_string().trim_end_matches('/').to_owned())
     });
+    let kept = Kept {
+        retention: judge.span(file.store.retention.as_ref(), Kept::default().retention),
+        dedupe_window: judge.span(file.store.dedupe_window.as_ref(), Kept::default().dedupe_window),
+    };
+    if let Some(window) = file.store.dedupe_window.as_ref().filter(|_| kept.dedupe_window > kept.retention) {
+        judge.say(window, "dedupe_window is longer than retention: the task of such a key would be gone already");
+    }
     let config = Config {
         listen,
         key: KeyFile {
             path: dir.join(file.key.as_ref().map_or("watertight.key", |key| key.as_ref())),
             required: file.key.is_some(),
         },
-        store: dir.join(file.store.path.as_ref().map_or("watertight.db", |path| path.as_ref())),
+        store: dir.join(file.store.path.as_ref().map_or("data", |path| path.as_ref())),
+        kept,
         public_url,
         server: judge.server(&file.server),
         drain: judge.wait(file.drain.limit.as_ref(), Duration::from_secs(20)),

@@ -45,6 +45,8 @@ pub(super) struct Server {
 #[serde(deny_unknown_fields)]
 pub(super) struct Store {
     pub(super) path: Option<Text>,
+    pub(super) retention: Option<Text>,
+    pub(super) dedupe_window: Option<Text>,
 }
 
 #[derive(Deserialize, Debug, Default)]

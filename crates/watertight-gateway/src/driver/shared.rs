@@ -122,6 +122,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn is_gone(&self) -> bool {
+        *self.health.borrow() == Health::Gone
+    }
+
     pub(crate) fn set_health(&self, health: Health) {
         self.health.send_replace(health);
     }

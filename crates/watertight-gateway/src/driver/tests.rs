@@ -23,7 +23,7 @@ use watertight_policy::time::Span;
 use crate::agents::{AgentConfig, Mode};
 use crate::handle::{Accepted, Declined, Filter, Handle, NewCall, Trace, Want};
 use crate::hub::{End, EventKind, Item, Limits, Subscription, TaskView};
-use crate::{AgentSpec, Gateway, Started, StoreSpec};
+use crate::{AgentSpec, Gateway, Kept, Started, StoreSpec};
 
 use agent::{Does, FakeAgent, chunk, done, status, task};
 
@@ -39,8 +39,14 @@ fn spec(name: &str, agent: &FakeAgent, mode: Mode) -> AgentSpec {
 }
 
 async fn start_in(store: StoreSpec, agents: Vec<AgentSpec>) -> Handle {
-    let started =
-        Started { store, agents, max_delegations: 1_000, max_behind: 8, streams: Limits::default() };
+    let started = Started {
+        store,
+        kept: Kept::default(),
+        agents,
+        max_delegations: 1_000,
+        max_behind: 8,
+        streams: Limits::default(),
+    };
     Gateway::start(started).await.unwrap().handle
 }
 
@@ -119,7 +125,10 @@ async fn a_call_is_answered_and_its_task_can_be_asked_for() {
     assert_eq!(accepted.view.record.answer_text(), "42");
     assert_eq!(accepted.view.remote_task.as_deref(), Some("r-1"));
     let body = String::from_utf8(accepted.view.record.render_task(&Default::default())).unwrap();
-    assert!(body.contains(&accepted.task.to_string()) && !body.contains("r-1") && !body.contains("remote-ctx"), "{body}");
+    assert!(
+        body.contains(&accepted.task.to_string()) && !body.contains("r-1") && !body.contains("remote-ctx"),
+        "{body}"
+    );
 
     // The same message is the same task; the same id with another text is a conflict; nobody else sees it.
     let again = sends(&handle, "m-1", Want::Reply).await.unwrap();
@@ -426,7 +435,9 @@ async fn one_message_sent_fifty_times_at_once_is_one_call() {
     let sent: Vec<_> = (0..50)
         .map(|_| {
             let handle = handle.clone();
-            tokio::spawn(async move { handle.submit(call(message("m-1"), Want::Reply)).await.map(|accepted| accepted.task) })
+            tokio::spawn(
+                async move { handle.submit(call(message("m-1"), Want::Reply)).await.map(|accepted| accepted.task) },
+            )
         })
         .collect();
     let mut tasks = std::collections::BTreeSet::new();

@@ -94,8 +94,7 @@ async fn start_gateway(children: &mut Children, home: &Path, agents: &[String; 3
 
 /// The bulkheads of the example, and a breaker on hotels that opens after its eight slots have been cut once.
 fn configuration(home: &Path, agents: &[String; 3], port: u16) -> String {
-    let mut text =
-        format!("listen = \"127.0.0.1:{port}\"\n\n[store]\npath = {}\n", quoted(&home.join("watertight.db")));
+    let mut text = format!("listen = \"127.0.0.1:{port}\"\n\n[store]\npath = {}\n", quoted(&home.join("data")));
     for (agent, url) in Agent::ALL.iter().zip(agents) {
         let limits = agent.bulkhead();
         let _infallible = write!(
@@ -224,7 +223,7 @@ mod tests {
     fn the_configuration_names_the_example_s_walls() {
         let urls = ["http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"].map(str::to_owned);
         let text = configuration(Path::new("/tmp/x y"), &urls, 0);
-        assert!(text.starts_with("listen = \"127.0.0.1:0\"\n\n[store]\npath = \"/tmp/x y/watertight.db\"\n"));
+        assert!(text.starts_with("listen = \"127.0.0.1:0\"\n\n[store]\npath = \"/tmp/x y/data\"\n"));
         let fx =
             "[agents.fx]\nurl = \"http://127.0.0.1:3\"\nmax_in_flight = 4\nmax_waiting = 8\nmax_wait = \"200ms\"\n";
         assert!(text.contains(fx));

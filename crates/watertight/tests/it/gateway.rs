@@ -20,6 +20,7 @@ use crate::clock::{eventually, now};
 pub(crate) struct Config {
     agents: String,
     top: String,
+    store: String,
 }
 
 impl Config {
@@ -47,10 +48,17 @@ impl Config {
         self
     }
 
+    /// A setting of its store.
+    pub(crate) fn store(mut self, line: &str) -> Self {
+        writeln!(self.store, "{line}").unwrap();
+        self
+    }
+
     pub(crate) fn start(self) -> Gateway {
         let dir = TempDir::new().unwrap();
         let store = dir.path().join("store");
-        let text = format!("listen = \"127.0.0.1:0\"\n{}\n[store]\npath = {store:?}\n\n{}", self.top, self.agents);
+        let Config { agents, top, store: settings } = self;
+        let text = format!("listen = \"127.0.0.1:0\"\n{top}\n[store]\npath = {store:?}\n{settings}\n{agents}");
         fs::write(dir.path().join("watertight.toml"), text).unwrap();
         let mut gateway = Gateway { dir, running: None, log: Arc::default() };
         gateway.start();

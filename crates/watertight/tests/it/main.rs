@@ -18,6 +18,7 @@ mod dedupe;
 mod faults;
 mod kit;
 mod limits;
+mod retention;
 mod sdk;
 mod shutdown;
 mod streams;
