@@ -42,6 +42,9 @@ pub(super) enum Command {
     /// Exit codes: 0 every verdict is PASS; 1 at least one is FAIL; 2 the command makes no sense; 3 the demo could not
     /// be run to its end; 130 interrupted.
     Demo(DemoArgs),
+    /// Play the engine in virtual time, and check its invariants.
+    #[command(after_help = TABLE)]
+    Simulate(SimulateArgs),
     /// One of the demo's agents.
     #[command(hide = true)]
     DemoAgent(AgentArgs),
@@ -176,6 +179,37 @@ pub(super) struct DemoArgs {
     /// The gateway's port; 0 takes any free one.
     #[arg(long, default_value_t = 0, value_name = "P")]
     pub(super) port: u16,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SimulateArgs {
+    #[command(subcommand)]
+    pub(super) command: SimulateCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum SimulateCommand {
+    /// Callers, three agents (one well, one moody, one dead) and a disk that forgets what it has not acknowledged.
+    ///
+    /// The same seed is the same run. Exit code 1 if an invariant broke.
+    World(SimulateWorld),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SimulateWorld {
+    /// Of everything random in it.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub(super) seed: u64,
+    /// Messages that callers send.
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(super) delegations: u64,
+    /// Play it again with a crash, and with a reload, after every commit in turn, and with every cancel sent twice. The
+    /// work grows with the square of the delegations.
+    #[arg(long)]
+    pub(super) sweep: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 #[derive(Debug, Args)]

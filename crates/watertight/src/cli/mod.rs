@@ -8,6 +8,7 @@ mod log;
 mod output;
 mod send;
 mod serve;
+mod simulate;
 mod tasks;
 
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::demo;
-use args::{AgentArgs, Cli, Command, DemoArgs};
+use args::{AgentArgs, Cli, Command, DemoArgs, SimulateCommand};
 use exit::{Code, Failure};
 
 /// Runs what the command line says.
@@ -27,6 +28,9 @@ pub(crate) async fn run() -> ExitCode {
         Command::Send(args) => send::run(args).await,
         Command::Tasks(args) => tasks::run(args).await,
         Command::Demo(args) => return run_demo(args).await,
+        Command::Simulate(args) => match args.command {
+            SimulateCommand::World(args) => simulate::world(args).await,
+        },
         Command::DemoAgent(args) => run_demo_agent(args).await,
     };
     match done {
