@@ -98,7 +98,7 @@ impl Default for Server {
             max_header_bytes: 16 << 10,
             max_request_bytes: 16 << 20,
             max_buffered_bytes: 256 << 20,
-            header_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(60),
             write_stall: Duration::from_secs(30),
             max_outbound_events: 128,

@@ -255,10 +255,16 @@ fn failure_limit(reason: Reason, limits: &Limits<'_>) -> Option<String> {
         let asked = limits.asked.map(Span::from_secs_f64);
         walls.map(|w| asked.unwrap_or(w.budget.remaining).min(w.budget.max_remaining)).or(asked)
     };
+    // Silence ends with whichever comes first.
+    let silence = || {
+        let idle = limits.timeouts.map(|t| Span::from_micros(u64::try_from(t.1.as_micros()).unwrap_or(u64::MAX)))?;
+        let budget = budget().filter(|budget| *budget < idle);
+        Some(budget.map_or(format!("idle_timeout {idle}"), |budget| format!("budget {budget}")))
+    };
     let texts = [
         (Reason::DeadlineExceeded, budget().map(|budget| format!("budget {budget}"))),
         (Reason::AgentConnectTimeout, limits.timeouts.map(|t| format!("connect_timeout {} ms", t.0.as_millis()))),
-        (Reason::AgentNoAnswer, limits.timeouts.map(|t| format!("idle_timeout {} ms", t.1.as_millis()))),
+        (Reason::AgentNoAnswer, silence()),
         (Reason::ResultTooLarge, walls.map(|w| format!("max_result_bytes {}", w.acceptance.max_result_bytes))),
         (Reason::Expired, walls.map(|w| format!("queue_ttl {}", w.queue_ttl))),
     ];

@@ -126,6 +126,9 @@ fn the_limit_that_applied_is_named() {
     let walls = AgentSettings::default();
     let limits = Limits { walls: Some(&walls), asked: Some(5.7), timeouts: None };
     assert!(failure_text(&view, Reason::DeadlineExceeded, &limits).contains("(budget 5.7s)"));
+    let timeouts = Some((std::time::Duration::from_secs(2), std::time::Duration::from_secs(60)));
+    let silent = |asked| failure_text(&view, Reason::AgentNoAnswer, &Limits { asked, timeouts, ..limits });
+    assert!(silent(Some(1.5)).contains("(budget 1.5s)") && silent(None).contains("(idle_timeout 60s)"));
     let limits = Limits { asked: None, ..limits };
     assert!(failure_text(&view, Reason::DeadlineExceeded, &limits).contains("(budget 300s)"));
 }

@@ -122,6 +122,7 @@ fn tune(socket: &TcpStream) {
     let socket = SockRef::from(socket);
     // Each only makes things better: a kernel that lacks it still serves.
     let _slower = socket.set_tcp_nodelay(true);
+    #[cfg(target_os = "linux")]
     let _less_bounded = socket.set_tcp_notsent_lowat(UNSENT);
 }
 
