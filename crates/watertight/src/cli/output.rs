@@ -19,9 +19,10 @@ pub(super) fn note(text: &str) {
     let _reader_gone = writeln!(stderr, "{text}");
 }
 
-/// Why it did not work, to stderr.
+/// Why it did not work, to stderr. A report that points at lines of a file has its own beginning.
 pub(super) fn complain(text: &str) {
-    note(&format!("watertight: {text}"));
+    let is_report = text.starts_with("error: ");
+    note(&if is_report { text.to_owned() } else { format!("watertight: {text}") });
 }
 
 /// What somebody else wrote, made safe for a terminal: line breaks and tabs stay, other control characters and those
