@@ -137,11 +137,22 @@ impl Gateway {
         child.wait().unwrap();
     }
 
+    /// Stops the process for a while, as a frozen machine would.
+    pub(crate) fn freeze(&self, time: Duration) {
+        self.signal("STOP");
+        std::thread::sleep(time);
+        self.signal("CONT");
+    }
+
     /// Asks it to stop, without waiting.
     pub(crate) fn terminate(&self) {
+        self.signal("TERM");
+    }
+
+    fn signal(&self, name: &str) {
         let id = self.running.as_ref().expect("the gateway is running").0.id();
-        let sent = Command::new("sh").arg("-c").arg(format!("kill -TERM {id}")).status().unwrap();
-        assert!(sent.success(), "kill -TERM {id}: {sent}");
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {id}")).status().unwrap();
+        assert!(sent.success(), "kill -{name} {id}: {sent}");
     }
 
     /// Waits until it has ended, and says how and after how long.

@@ -21,6 +21,7 @@ mod limits;
 mod retention;
 mod sdk;
 mod shutdown;
+mod stall;
 mod streams;
 mod tidy;
 mod trace;
