@@ -119,6 +119,10 @@ impl Cell {
 
     /// Puts an input into the mailbox. The driver bounds how many it offers.
     pub fn offer(&mut self, input: Input) {
+        if let Input::LineClosed { line } = &input {
+            // It would overtake what its own caller asked for, which nobody would ever take back.
+            self.mail.iter_mut().for_each(|mail| mail.retain(|waiting| line_of(waiting) != Some(*line)));
+        }
         let urgency = match &input {
             Input::CancelAsked { .. } | Input::CancelAnswered { .. } | Input::Stalled { .. } | Input::ShuttingDown => 0,
             Input::Configured(_) | Input::BreakerReset { .. } | Input::LineClosed { .. } => 0,
@@ -237,6 +241,11 @@ impl Cell {
         output
     }
 
+    /// Something waits to be decided about, or to be handed to the store.
+    pub fn is_undecided(&self) -> bool {
+        self.waiting() > 0 || !self.engine.dirty.is_empty() || !self.engine.extra.is_empty()
+    }
+
     /// When to step again without an input or a durable commit; now if there is something to decide or to write
     /// already. What waits for room in the store waits for [`Cell::committed`]. `None`: not before an input.
     pub fn wake(&self) -> Option<Time> {
@@ -309,6 +318,22 @@ impl Cell {
             removed: agent.removed,
         };
         self.engine.agents.iter().map(view).collect()
+    }
+}
+
+/// The line on which a caller asked for it.
+fn line_of(input: &Input) -> Option<LineId> {
+    match input {
+        Input::Submitted(submission) => Some(submission.line),
+        Input::CancelAsked { line, .. } => Some(*line),
+        Input::LineClosed { .. }
+        | Input::Progressed { .. }
+        | Input::Ended { .. }
+        | Input::CancelAnswered { .. }
+        | Input::Configured(_)
+        | Input::BreakerReset { .. }
+        | Input::Stalled { .. }
+        | Input::ShuttingDown => None,
     }
 }
 

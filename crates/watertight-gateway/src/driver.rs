@@ -62,7 +62,7 @@ pub(crate) struct Driver {
     cancels: BTreeMap<TaskId, AbortHandle>,
     /// Panics by the delegation that was being worked on.
     blamed: BTreeMap<TaskId, u32>,
-    /// Lines that closed, until a step has dealt with them.
+    /// Lines that closed, until all that was asked for on them is on its way to the store.
     closed: Vec<LineId>,
     shutting_down: bool,
     reloaded: Time,
@@ -197,8 +197,11 @@ impl Driver {
             Err(_) => return Err(Broken::Panic),
         }
         self.act(now);
-        for line in std::mem::take(&mut self.closed) {
-            self.shared.hub.withdraw(line);
+        if !self.cell.is_undecided() {
+            // Until then a message may still be needed for a commit, though its caller is gone.
+            for line in std::mem::take(&mut self.closed) {
+                self.shared.hub.withdraw(line);
+            }
         }
         self.append(now);
         self.publish(now);

@@ -304,6 +304,8 @@ struct State {
     /// Tasks with something to append to their stored record.
     dirty: BTreeSet<TaskId>,
     streams: BTreeMap<AgentId, Arc<AtomicUsize>>,
+    /// No stream stays open any more, and why.
+    closing: Option<End>,
 }
 
 #[derive(Debug)]
@@ -413,8 +415,11 @@ impl Hub {
 
     /// Whether this agent's task id may be this delegation's. From now on it is.
     pub(crate) fn claim(&self, live: &Live, remote: &Arc<str>) -> bool {
-        let owner = *self.lock().remotes.entry((live.agent.clone(), remote.clone())).or_insert(live.task);
-        if owner == live.task {
+        let mut state = self.lock();
+        let owner = state.remotes.get(&(live.agent.clone(), remote.clone())).copied().unwrap_or(live.task);
+        // An attempt that is being stopped may still learn an id of a task that is gone: nobody would take it back.
+        if owner == live.task && state.lives.contains_key(&live.task) {
+            state.remotes.insert((live.agent.clone(), remote.clone()), live.task);
             live.claimed(remote);
         }
         owner == live.task
@@ -461,8 +466,15 @@ impl Hub {
     }
 
     fn subscription(&self, live: Arc<Live>, reader: Arc<Reader>) -> Subscription {
-        let count = self.lock().streams.entry(live.agent.clone()).or_default().clone();
+        let mut state = self.lock();
+        let count = state.streams.entry(live.agent.clone()).or_default().clone();
+        let closing = state.closing;
+        drop(state);
         count.fetch_add(1, Ordering::Relaxed);
+        if let Some(end) = closing {
+            // It was asked for before the end and opened after it.
+            reader.end(end);
+        }
         Subscription { live: Some(live), reader, _open: Some(StreamGuard(count)) }
     }
 
@@ -471,8 +483,9 @@ impl Hub {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// Ends all streams.
+    /// Ends all streams, also those that are still to be opened.
     pub(crate) fn close_streams(&self, end: End) {
+        self.lock().closing = Some(end);
         for live in self.all() {
             live.close(end);
         }

@@ -182,7 +182,7 @@ async fn attempt_of(
 ) -> Outcome {
     let message = match live.message(dispatch.turn) {
         Some(message) => Some(message),
-        None => stored_message(shared, dispatch.task, dispatch.turn).await,
+        None => stored_message(shared, dispatch.task, dispatch.turn, send).await,
     };
     let Some(message) = message else {
         let fault = Fault { reason: Reason::StoreUnavailable, delivery: Delivery::NotSent, retry_after: None };
@@ -216,8 +216,8 @@ async fn is_foreign(shared: &Arc<Shared>, live: &Live, remote_task: RemoteId) ->
     matches!(first, Ok(Ok(Some(first))) if first != live.task)
 }
 
-/// A message that was not kept in memory. A watch goes on without it.
-async fn stored_message(shared: &Arc<Shared>, task: TaskId, turn: u32) -> Option<Message> {
+/// A message that was not kept in memory. A watch goes on without it; nothing else than the message is ever sent.
+async fn stored_message(shared: &Arc<Shared>, task: TaskId, turn: u32, send: bool) -> Option<Message> {
     let store = shared.store.clone();
     let read = tokio::task::spawn_blocking(move || store.message(task, turn));
     let body = match read.await {
@@ -230,6 +230,7 @@ async fn stored_message(shared: &Arc<Shared>, task: TaskId, turn: u32) -> Option
     };
     match body {
         Some(body) => Message::from_bytes(body.bytes),
+        None if send => None,
         None => Some(Message { params: Json::assume("{}"), trace: Trace::default() }),
     }
 }

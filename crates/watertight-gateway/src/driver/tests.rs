@@ -480,3 +480,33 @@ async fn a_removed_agent_takes_nothing_new_and_finishes_what_it_has() {
     let canceled = handle.cancel(alice(), AgentId::new("fx"), accepted.task).await.unwrap();
     assert_eq!((canceled.state, canceled.cancel), (TaskState::Canceled, Cancel::Confirmed));
 }
+
+/// A store whose thread is held up, so that it has no room; until the sender is dropped.
+fn held_up(store: &watertight_store::Store) -> std::sync::mpsc::Sender<()> {
+    let (hold, held) = std::sync::mpsc::channel::<()>();
+    store.commit(0, u64::MAX, Vec::new(), Box::new(move |_, _| drop(held.recv())));
+    while store.room() {
+        store.commit(0, u64::MAX, Vec::new(), Box::new(|_, _| {}));
+    }
+    hold
+}
+
+#[tokio::test]
+async fn who_leaves_while_the_store_is_behind_costs_nobody_the_cell() {
+    let agent = FakeAgent::start(|_, params| Does::Result(json!({ "task": done(&remote_of(params), "42") }))).await;
+    let handle = start(vec![spec("fx", &agent, Mode::Blocking)]).await;
+    let hold = held_up(handle.store());
+    for id in ["m-1", "m-2"] {
+        // Accepted by the cell, and gone before the store could take it.
+        let gone = handle.submit(call(message(id), Want::Accepted));
+        assert!(timeout(Duration::from_millis(200), gone).await.is_err());
+    }
+    drop(hold);
+    assert_eq!(sends(&handle, "m-3", Want::Reply).await.unwrap().view.state, TaskState::Completed);
+    let page = handle.list(&alice(), Filter { limit: 10, ..Filter::default() }).await.unwrap();
+    for task in page.tasks {
+        until(&handle, task.task, |view| view.state == TaskState::Completed).await;
+    }
+    assert_eq!((page.total, agent.asked("SendMessage")), (3, 3));
+    assert!(handle.metrics().contains("watertight_cell_reloads_total 0"), "{}", handle.metrics());
+}

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use watertight_a2a::event::{Body, Event as Heard};
-use watertight_a2a::record::{Delta, Record};
+use watertight_a2a::record::{Delta, ENTRY_BYTES, Record};
 use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
 use watertight_engine::record::{Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
@@ -63,7 +63,11 @@ struct Inner {
     /// The message of the turn that is to be sent.
     to_send: Option<(u32, Message)>,
     deltas: VecDeque<Bytes>,
-    /// The number of the next delta; starts anew with every whole record.
+    delta_bytes: usize,
+    /// Too much waited to be appended: what comes after the gap would not fit, until there is a whole record again.
+    torn: bool,
+    /// The number of the next delta. None is ever used twice for a task, not even by the next process: what is stored
+    /// of one is replaced by another of the same number.
     delta: u64,
 }
 
@@ -85,6 +89,12 @@ enum Gate {
     /// For the end of the turn.
     Final,
 }
+
+/// Bytes that may wait to be appended to one stored record, while the store is away.
+const MAX_DELTA_BYTES: usize = 4 << 20;
+
+/// Numbers of deltas that one fence has for itself.
+const DELTAS_PER_FENCE: u64 = 1 << 40;
 
 /// What became of a relayed event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,7 +143,9 @@ impl Live {
             claimed: Vec::new(),
             to_send: None,
             deltas: VecDeque::new(),
-            delta: 1,
+            delta_bytes: 0,
+            torn: false,
+            delta: (fence % (1 << 23)) * DELTAS_PER_FENCE + 1,
         };
         Live {
             task: row.task,
@@ -230,7 +242,7 @@ impl Live {
         if let Some(state) = state.filter(|_| gate != Gate::Free) {
             inner.line_state = state;
         }
-        inner.deltas.push_back(Delta::Event(&heard).to_bytes(millis(now)).into());
+        inner.keep_delta(|| Delta::Event(&heard).to_bytes(millis(now)).into());
         let body: Bytes = heard.to_stream_response().into();
         let event = Arc::new(Event { id: self.id(n), kind: kind_of(&heard), state, body });
         if gate == Gate::Free && inner.pending.is_empty() {
@@ -267,6 +279,7 @@ impl Live {
     pub(crate) fn whole(&self, row: &Row) -> Bytes {
         let mut inner = self.lock();
         inner.deltas.clear();
+        (inner.delta_bytes, inner.torn) = (0, false);
         let mut record = inner.shown.clone();
         for pending in &inner.pending {
             if pending.gate != Gate::Final || stands(&pending.event, row.state, row.reason) {
@@ -283,6 +296,7 @@ impl Live {
     pub(crate) fn take_deltas(&self) -> Deltas {
         let mut inner = self.lock();
         let bodies = std::mem::take(&mut inner.deltas);
+        inner.delta_bytes = 0;
         let first = inner.delta;
         inner.delta += bodies.len() as u64;
         Deltas { first, bodies }
@@ -428,6 +442,21 @@ impl Inner {
                 self.line_state = row.state;
             }
             self.row = Some(row);
+        }
+    }
+
+    fn keep_delta(&mut self, delta: impl FnOnce() -> Bytes) {
+        if self.torn {
+            return;
+        }
+        let delta = delta();
+        self.delta_bytes += delta.len() + ENTRY_BYTES;
+        // One alone may be of any size: it was bounded where it came in.
+        if self.delta_bytes > MAX_DELTA_BYTES && !self.deltas.is_empty() {
+            self.deltas.clear();
+            (self.delta_bytes, self.torn) = (0, true);
+        } else {
+            self.deltas.push_back(delta);
         }
     }
 

@@ -321,6 +321,63 @@ fn a_remote_id_belongs_to_one_delegation() {
 }
 
 #[test]
+fn a_task_that_is_gone_claims_nothing() {
+    let desk = Desk::new();
+    let twin = desk.hub.adopt(&Row { task: TaskId(8), ..row(TaskState::Submitted, Phase::Dispatching) }, 3, None);
+    desk.hub.forget(TaskId(7));
+    // An attempt that is being stopped still learns the agent's id.
+    let id: Arc<str> = "r-1".into();
+    assert!(desk.hub.claim(&desk.live, &id));
+    assert!(desk.hub.claim(&twin, &id));
+    desk.hub.forget(TaskId(8));
+    assert!(desk.hub.lock().remotes.is_empty());
+}
+
+#[test]
+fn a_stream_that_is_opened_after_the_end_ends() {
+    let desk = Desk::new();
+    let mut before = desk.joins(None).unwrap();
+    desk.hub.close_streams(End::ShuttingDown);
+    let mut sent = desk.hub.open(TaskId(7), false).unwrap();
+    assert_eq!(ready(&mut before), ["snapshot 0:SUBMITTED", "end ShuttingDown"]);
+    assert_eq!(ready(&mut sent), ["end ShuttingDown"]);
+    assert_eq!(ready(&mut desk.joins(None).unwrap()), ["snapshot 0:SUBMITTED", "end ShuttingDown"]);
+}
+
+#[test]
+fn what_waits_to_be_appended_is_bounded_and_never_has_a_gap() {
+    let desk = Desk::new();
+    let seq = desk.hears(task("WORKING"));
+    desk.durable(TaskState::Working, seq);
+    assert_eq!(desk.live.take_deltas().bodies.len(), 1);
+    let text = "x".repeat(1_000);
+    for _ in 0..5_000 {
+        desk.hears(chunk(&text));
+    }
+    // The store was away for too long: nothing of it is appended, and nothing that comes after it either.
+    assert!(desk.live.take_deltas().bodies.is_empty());
+    desk.hears(chunk("late"));
+    assert!(desk.live.take_deltas().bodies.is_empty());
+    // The next whole record has it all, and what follows fits again.
+    let whole = desk.live.whole(&row(TaskState::Working, Phase::Running));
+    assert!(whole.len() > 5_000_000);
+    desk.hears(chunk("more"));
+    assert_eq!(desk.live.take_deltas().bodies.len(), 1);
+}
+
+#[test]
+fn a_delta_of_the_next_process_never_has_the_number_of_an_older_one() {
+    let numbers = |fence| {
+        let hub = Hub::new(Limits::default());
+        let live = hub.adopt(&row(TaskState::Working, Phase::Running), fence, None);
+        live.begin(Attempt(1));
+        live.relay(Attempt(1), chunk("x"), NOW);
+        live.take_deltas().first
+    };
+    assert!(numbers(1) > 0 && numbers(2) > numbers(1) + 1_000_000_000);
+}
+
+#[test]
 fn messages_are_held_while_somebody_waits_for_them() {
     let hub = Hub::new(Limits::default());
     let row = row(TaskState::Submitted, Phase::Waiting);
