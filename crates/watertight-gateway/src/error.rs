@@ -282,7 +282,7 @@ fn delivery_text(delivery: Delivery, task: TaskId) -> String {
 }
 
 /// What happened, without the advice: that is for operators, and may speak of trying again.
-fn first_sentence(reason: Reason) -> &'static str {
+pub(crate) fn first_sentence(reason: Reason) -> &'static str {
     let text = reason.explain();
     text.split_once(". ").map_or(text.trim_end_matches('.'), |(first, _)| first)
 }

@@ -6,11 +6,12 @@ use watertight_a2a::event::TaskState as Wire;
 use watertight_a2a::json::Json;
 use watertight_a2a::record::{Record, agent_message};
 use watertight_a2a::text::quote;
-use watertight_engine::record::{Row, TaskState};
+use watertight_engine::record::{Delivery, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
 use super::{Detail, TaskView};
+use crate::error::first_sentence;
 
 /// A wire state as the engine knows it. What is not known counts as working.
 pub(crate) fn state_of(state: &Wire) -> TaskState {
@@ -50,7 +51,12 @@ pub(crate) fn overrule(record: &mut Record, row: &Row) {
     let text = row.reason.filter(|_| row.state == TaskState::Failed);
     let message = text.map(|reason| {
         let id = format!("{}-{}-{reason}", row.task, row.turn.no);
-        let text = format!("{reason}: {}", reason.explain());
+        let known = match row.delivery {
+            Delivery::NotSent => "; nothing was sent",
+            Delivery::MaybeDelivered => "; it may have received the message: outcome unknown",
+            Delivery::Delivered => "",
+        };
+        let text = format!("agent {}: {}{known} ({reason})", row.agent, first_sentence(reason));
         agent_message(&id, record.task_id(), record.context_id(), &text)
     });
     record.set_status(wire_state(row.state), message.as_ref(), millis(row.changed));
