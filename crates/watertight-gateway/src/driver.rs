@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use tokio::task::AbortHandle;
 use watertight_engine::cell::{Cell, STEP_INPUTS};
 use watertight_engine::ids::{Attempt, LineId, TaskId};
@@ -26,6 +27,7 @@ use watertight_engine::input::Input;
 use watertight_engine::output::Commit;
 use watertight_engine::record::{Row, Save};
 use watertight_engine::settings::Settings;
+use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 use watertight_store::{Body, Dialect, Write};
 
@@ -64,6 +66,8 @@ pub(crate) struct Driver {
     blamed: BTreeMap<TaskId, u32>,
     /// Lines that closed, until all that was asked for on them is on its way to the store.
     closed: Vec<LineId>,
+    /// The latest line on which something was offered to the cell.
+    asked: LineId,
     shutting_down: bool,
     reloaded: Time,
     looked: Time,
@@ -83,9 +87,14 @@ impl Driver {
     pub(crate) async fn start(shared: Arc<Shared>, rows: Vec<Row>, seed: u64, fence: u64) {
         let settings = shared.settings();
         let empty = Cell::new(settings.clone(), seed);
-        let mut driver = Driver::new(shared, empty, settings, seed, fence);
-        driver.adopt(rows).await;
-        driver.run().await;
+        let mut driver = Driver::new(shared.clone(), empty, settings, seed, fence);
+        let drive = async move {
+            driver.adopt(rows).await;
+            driver.run().await;
+        };
+        if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
+            act::collapse(&shared);
+        }
     }
 
     fn new(shared: Arc<Shared>, cell: Cell, settings: Arc<Settings>, seed: u64, fence: u64) -> Driver {
@@ -102,6 +111,7 @@ impl Driver {
             cancels: BTreeMap::new(),
             blamed: BTreeMap::new(),
             closed: Vec::new(),
+            asked: LineId(0),
             shutting_down: false,
             reloaded: Time::ZERO,
             looked: now,
@@ -114,8 +124,12 @@ impl Driver {
     pub(crate) async fn run(mut self) {
         loop {
             self.wait().await;
-            if let Err(broken) = self.turn().await {
-                self.reload(broken).await;
+            // Whatever panics here, nobody is left waiting for a driver that is gone.
+            let turned = AssertUnwindSafe(self.turn()).catch_unwind().await;
+            let mut broken = turned.unwrap_or(Err(Broken::Panic)).err();
+            while let Some(why) = broken {
+                let loaded = AssertUnwindSafe(self.reload(why)).catch_unwind().await;
+                broken = loaded.err().map(|_| Broken::Panic);
             }
             if let Some(until) = self.shared.draining()
                 && self.drained(until)
@@ -210,6 +224,7 @@ impl Driver {
 
     /// What an input means for the driver itself.
     fn noticed(&mut self, input: &Input) {
+        self.asked = self.asked.max(line_of(input).unwrap_or(LineId(0)));
         match input {
             Input::Ended { task, attempt, .. } => {
                 self.running.remove(&(*task, *attempt));
@@ -320,7 +335,7 @@ impl Driver {
         }
         for (id, line) in self.shared.lines.take_all() {
             self.shared.hub.withdraw(id);
-            self.tell_at_the_end(line);
+            self.tell_at_the_end(line, Reason::ShuttingDown);
         }
         self.appended = Time::ZERO;
         let now = self.shared.clock.now();

@@ -429,6 +429,12 @@ impl Handle {
         self.shared.panic_in.store(steps, Ordering::Relaxed);
     }
 
+    /// Likewise: the carrying out that panics.
+    #[cfg(test)]
+    pub(crate) fn act_panic_in(&self, times: usize) {
+        self.shared.act_panic_in.store(times, Ordering::Relaxed);
+    }
+
     /// Likewise: what is live.
     #[cfg(test)]
     pub(crate) fn hub(&self) -> &Hub {

@@ -18,11 +18,11 @@ use watertight_policy::time::{Span, Time};
 
 use super::Driver;
 use super::lines::{Line, Told};
-use super::shared::Shared;
+use super::shared::{Health, Shared};
 use crate::agents::{Agent, Job};
 use crate::clock;
 use crate::handle::{Declined, Trace};
-use crate::hub::{Live, Message};
+use crate::hub::{End, Live, Message};
 use crate::relay::{self, Ear};
 
 /// Between two tries of a cancel.
@@ -32,6 +32,8 @@ impl Driver {
     /// Everything that may be done now.
     pub(super) fn act(&mut self, now: Time) {
         let outputs: Vec<Output> = std::iter::from_fn(|| self.cell.poll_output()).collect();
+        #[cfg(test)]
+        assert!(outputs.is_empty() || !self.shared.act_panics_now(), "as ordered by a drill");
         for output in &outputs {
             self.show(output, now);
         }
@@ -118,12 +120,15 @@ impl Driver {
         let _ = line.to.send(told);
     }
 
-    /// The process ends: callers get the task as it is, if it was accepted.
-    pub(super) fn tell_at_the_end(&self, line: Line) {
+    /// Nobody answers a line any more: its caller gets the task as it is, if it was accepted.
+    pub(super) fn tell_at_the_end(&self, line: Line, otherwise: Reason) {
         let live = self.shared.hub.live(line.task);
         let told = match live.and_then(|live| live.view()) {
-            Some(view) => Told::Task { task: line.task, replay: false, view: Some(Box::new(view)), stream: None },
-            None => refused(&line.agent, Reason::ShuttingDown, None),
+            Some(view) => {
+                let stream = if line.stream { self.shared.hub.open(line.task, true) } else { None };
+                Told::Task { task: line.task, replay: false, view: Some(Box::new(view)), stream }
+            }
+            None => refused(&line.agent, otherwise, None),
         };
         let _ = line.to.send(told);
     }
@@ -166,6 +171,18 @@ impl Driver {
             old.abort();
         }
     }
+}
+
+/// The driver is gone, and nothing is ever answered again: everybody is told so.
+pub(crate) fn collapse(shared: &Shared) {
+    tracing::error!("the driver of the cell has ended by a panic; the gateway serves nothing any more");
+    shared.inbox.shut();
+    for (id, line) in shared.lines.take_all() {
+        shared.hub.withdraw(id);
+        let _ = line.to.send(refused(&line.agent, Reason::Internal, None));
+    }
+    shared.hub.close_streams(End::ShuttingDown);
+    shared.set_health(Health::Gone);
 }
 
 pub(super) fn refused(agent: &AgentId, reason: Reason, retry_after: Option<Span>) -> Told {

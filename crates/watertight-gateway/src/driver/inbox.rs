@@ -124,6 +124,11 @@ impl Inbox {
         unseen
     }
 
+    /// The lines of what was asked and not taken yet.
+    pub(crate) fn asked_on(&self) -> BTreeSet<LineId> {
+        self.lock().asked.iter().filter_map(line_of).collect()
+    }
+
     /// Only the store's answers.
     pub(crate) fn take_durable(&self) -> Vec<(u64, u64, Result<(), String>)> {
         std::mem::take(&mut self.lock().durable)

@@ -57,6 +57,11 @@ impl Lines {
         self.lock().remove(&id)
     }
 
+    /// All that are open, up to this one.
+    pub(crate) fn open_up_to(&self, last: LineId) -> Vec<LineId> {
+        self.lock().range(..=last).map(|(id, _)| *id).collect()
+    }
+
     pub(crate) fn take_all(&self) -> BTreeMap<LineId, Line> {
         std::mem::take(&mut self.lock())
     }

@@ -15,6 +15,7 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
 use watertight_store::{Lease, Store};
 
+use super::inbox::line_of;
 use super::shared::Health;
 use super::{Broken, Driver, act};
 
@@ -112,7 +113,17 @@ impl Driver {
         let empty = Cell::new(self.settings.clone(), self.seed);
         let old = std::mem::replace(&mut self.cell, empty);
         let salvaged = catch_unwind(AssertUnwindSafe(|| old.salvage())).unwrap_or_default();
-        let salvaged = salvaged.into_iter().filter(|input| self.is_wanted(input, parked)).collect();
+        let salvaged: Vec<Input> = salvaged.into_iter().filter(|input| self.is_wanted(input, parked)).collect();
+        self.tell_the_lost(&salvaged);
+        let live: BTreeSet<(TaskId, Attempt)> = rows.iter().map(|row| (row.task, row.attempt)).collect();
+        self.running.retain(|attempt, handle| {
+            // Nobody would stop it any more.
+            let is_live = live.contains(attempt);
+            if !is_live {
+                handle.abort();
+            }
+            is_live
+        });
         let alive: BTreeSet<(TaskId, Attempt)> = self.running.keys().copied().collect();
         self.reconcile(&rows).await;
         self.seed = self.seed.wrapping_add(1);
@@ -166,23 +177,36 @@ impl Driver {
         line.is_none_or(|line| self.shared.lines.is_open(line))
     }
 
+    /// After a panic an answer may have been lost on its way out: who waits for it is told what is known, not left.
+    fn tell_the_lost(&self, salvaged: &[Input]) {
+        let mut asked = self.shared.inbox.asked_on();
+        asked.extend(salvaged.iter().filter_map(line_of));
+        for id in self.shared.lines.open_up_to(self.asked).into_iter().filter(|id| !asked.contains(id)) {
+            self.shared.hub.withdraw(id);
+            if let Some(line) = self.shared.lines.take(id) {
+                self.tell_at_the_end(line, Reason::Internal);
+            }
+        }
+    }
+
     /// The hub holds what the store says is live, and nothing else.
     async fn reconcile(&mut self, rows: &[Row]) {
-        let known: BTreeSet<TaskId> = rows.iter().map(|row| row.task).collect();
+        let (known, now): (BTreeSet<TaskId>, _) = (rows.iter().map(|row| row.task).collect(), self.shared.clock.now());
         for live in self.shared.hub.all() {
             if !known.contains(&live.task) {
+                if let Some(row) = stored_row(&self.shared.store, live.task).await {
+                    live.restage(row, now);
+                }
                 self.shared.hub.forget(live.task);
             }
         }
-        let now = self.shared.clock.now();
         for row in rows {
             let stored = match self.shared.hub.live(row.task) {
                 Some(_) => None,
                 None => stored_record(&self.shared.store, row.task).await,
             };
             let live = self.shared.hub.adopt(row, self.fence, stored);
-            live.stage(row.clone());
-            live.flush(now);
+            live.restage(row.clone(), now);
         }
     }
 
@@ -200,6 +224,11 @@ impl Driver {
             let _ = line.to.send(act::refused(&line.agent, reason, None));
         }
     }
+}
+
+async fn stored_row(store: &Store, task: TaskId) -> Option<Row> {
+    let store = store.clone();
+    tokio::task::spawn_blocking(move || store.task(task)).await.ok()?.ok()?
 }
 
 /// A stored record's parts. One that cannot be read is passed over: the row tells the state.

@@ -60,6 +60,9 @@ pub(crate) struct Shared {
     /// For drills: so many steps from now, one panics. Zero: none does.
     #[cfg(test)]
     pub(crate) panic_in: AtomicUsize,
+    /// Likewise, while something is carried out.
+    #[cfg(test)]
+    pub(crate) act_panic_in: AtomicUsize,
 }
 
 impl Shared {
@@ -80,6 +83,8 @@ impl Shared {
             drain_until: AtomicU64::new(u64::MAX),
             #[cfg(test)]
             panic_in: AtomicUsize::new(0),
+            #[cfg(test)]
+            act_panic_in: AtomicUsize::new(0),
         }
     }
 
@@ -150,8 +155,18 @@ impl Shared {
 
     #[cfg(test)]
     pub(crate) fn panics_now(&self) -> bool {
-        let left = self.panic_in.load(Ordering::Relaxed);
-        self.panic_in.store(left.saturating_sub(1), Ordering::Relaxed);
-        left == 1
+        counted_down(&self.panic_in)
     }
+
+    #[cfg(test)]
+    pub(crate) fn act_panics_now(&self) -> bool {
+        counted_down(&self.act_panic_in)
+    }
+}
+
+#[cfg(test)]
+fn counted_down(counter: &AtomicUsize) -> bool {
+    let left = counter.load(Ordering::Relaxed);
+    counter.store(left.saturating_sub(1), Ordering::Relaxed);
+    left == 1
 }

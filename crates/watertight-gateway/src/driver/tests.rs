@@ -428,6 +428,47 @@ async fn whichever_step_panics_the_call_is_made_once_and_ends_once() {
     }
 }
 
+#[tokio::test]
+async fn whatever_panics_outside_a_step_every_caller_is_told_and_nothing_is_sent_twice() {
+    let agent = FakeAgent::start(|method, params| match method {
+        "SendStreamingMessage" => {
+            let id = remote_of(params);
+            let working = json!({ "task": task(&id, "WORKING") });
+            Does::Events(vec![working, chunk(&id, "x"), status(&id, "COMPLETED")], None)
+        }
+        _ => Does::Error(-32601, "no"),
+    })
+    .await;
+    let handle = start(vec![spec("fx", &agent, Mode::Stream)]).await;
+    for times in 1..10 {
+        handle.act_panic_in(times);
+        // The answer itself may be what is lost; the record stands.
+        let want = if times % 2 == 0 { Want::Reply } else { Want::Stream };
+        match sends(&handle, &format!("m-{times}"), want).await {
+            Ok(accepted) => {
+                if let Some(mut stream) = accepted.stream {
+                    let seen = whole(&mut stream).await;
+                    let ends = |item: &String| item.contains("COMPLETED") || item.contains("FAILED");
+                    assert_eq!(seen.iter().filter(|item| ends(item)).count(), 1, "{times}: {seen:?}");
+                }
+                until(&handle, accepted.task, |view| view.state.is_terminal()).await;
+            }
+            Err(declined) => assert!(matches!(declined, Declined::Refused { reason: Reason::Internal, .. })),
+        }
+        handle.act_panic_in(0);
+        assert_eq!(sends(&handle, &format!("n-{times}"), Want::Reply).await.unwrap().view.state, TaskState::Completed);
+        assert!(agent.asked("SendStreamingMessage") <= 2 * times);
+    }
+    let page = handle.list(&alice(), Filter { limit: 100, ..Filter::default() }).await.unwrap();
+    assert!(page.tasks.iter().all(|view| view.state.is_terminal()));
+    let idle = async {
+        while handle.agents().iter().any(|agent| agent.in_flight > 0) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, idle).await.expect("that all slots are free again");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_message_sent_fifty_times_at_once_is_one_call() {
     let agent = FakeAgent::start(|_, params| Does::Result(json!({ "task": done(&remote_of(params), "42") }))).await;
@@ -484,7 +525,7 @@ async fn a_removed_agent_takes_nothing_new_and_finishes_what_it_has() {
 /// A store whose thread is held up, so that it has no room; until the sender is dropped.
 fn held_up(store: &watertight_store::Store) -> std::sync::mpsc::Sender<()> {
     let (hold, held) = std::sync::mpsc::channel::<()>();
-    store.commit(0, u64::MAX, Vec::new(), Box::new(move |_, _| drop(held.recv())));
+    store.commit(0, u64::MAX, Vec::new(), Box::new(move |_, _| _ = held.recv()));
     while store.room() {
         store.commit(0, u64::MAX, Vec::new(), Box::new(|_, _| {}));
     }

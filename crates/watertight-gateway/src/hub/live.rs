@@ -343,6 +343,20 @@ impl Live {
         }
     }
 
+    /// This row is what the store has. If it was not shown that a turn ended, it is now.
+    pub(crate) fn restage(&self, row: Row, now: Time) {
+        let (state, reason, ended) = (row.state, row.reason, row.turn.phase == Phase::Ended);
+        let mut inner = self.lock();
+        let unsaid = state_of(inner.shown.state()) != state || inner.pending.iter().any(|one| one.gate == Gate::Final);
+        inner.staged = Some(row);
+        drop(inner);
+        if ended && unsaid {
+            self.settle(state, reason, now);
+        } else {
+            self.flush(now);
+        }
+    }
+
     /// Shows what is durable and has no event of its own.
     pub(crate) fn flush(&self, now: Time) {
         let mut inner = self.lock();
