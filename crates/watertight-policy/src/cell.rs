@@ -69,7 +69,7 @@ impl Cells {
 
 /// The cell, of `count`, that wins the key. Zero for no cells at all.
 pub fn pick(key: &[u8], count: u32) -> u32 {
-    let hash = fnv1a(key);
+    let hash = fnv1a(key.iter().copied());
     let drawn = |cell: &u32| mix(hash ^ mix(u64::from(*cell) + 1));
     (0..count).max_by_key(drawn).unwrap_or(0)
 }
