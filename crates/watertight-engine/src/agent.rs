@@ -14,7 +14,7 @@ use crate::settings::AgentSettings;
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) settings: AgentSettings,
-    /// No longer configured: what runs goes on, nothing new starts.
+    /// No longer configured: what was accepted goes on, nothing new is taken.
     pub(crate) removed: bool,
     pub(crate) bulkhead: Bulkhead,
     pub(crate) breaker: Breaker,
@@ -46,6 +46,11 @@ impl Agent {
             wake: None,
             settings,
         }
+    }
+
+    /// One that is known only by what it still has.
+    pub(crate) fn removed(settings: AgentSettings) -> Agent {
+        Agent { removed: true, ..Agent::new(settings) }
     }
 
     pub(crate) fn configure(&mut self, settings: AgentSettings) {

@@ -4,7 +4,7 @@
 use watertight_policy::time::Time;
 
 use crate::engine::Engine;
-use crate::ids::TaskId;
+use crate::ids::{LineId, TaskId};
 use crate::live::{Live, Place, Timer};
 use crate::record::Phase;
 
@@ -23,8 +23,10 @@ impl Engine {
                 found.push(format!("{id}: {slots} slots are held, {} counted", agent.bulkhead.in_flight()));
             }
             let idle = agent.bulkhead.in_flight() < agent.bulkhead.params().max_in_flight;
-            if idle && !agent.queue.is_empty() && agent.closed_until(self.now).is_none() && !self.shutting_down {
-                found.push(format!("{id}: a slot is free and {} wait", agent.queue.len()));
+            let waits = |task: &TaskId| self.live.get(task).is_none_or(|live| !live.is_overdue(self.now));
+            let waiting = agent.queue.values().chain(agent.tickets.values()).filter(|task| waits(task)).count();
+            if idle && waiting > 0 && agent.closed_until(self.now).is_none() && !self.shutting_down {
+                found.push(format!("{id}: a slot is free and {waiting} wait"));
             }
             if !agent.queue.is_empty() && agent.closed_until(self.now).is_some() && agent.wake.is_none() {
                 found.push(format!("{id}: {} wait, and nothing will wake them", agent.queue.len()));
@@ -35,11 +37,25 @@ impl Engine {
             if context.holder.is_some() && holds != Some(key) {
                 found.push(format!("context {} is held by nobody", key.context));
             }
+            let place = |task: &TaskId| self.live.get(task).map(|live| live.place);
+            if context.waiting.iter().any(|task| place(task) != Some(Place::Lock)) {
+                found.push(format!("context {} is waited for by who does not wait", key.context));
+            }
             if context.holder.is_none() && !context.waiting.is_empty() {
                 found.push(format!("context {} is free and {} wait", key.context, context.waiting.len()));
             }
         }
-        let orphans = self.lines.values().filter(|task| !self.live.contains_key(task)).count();
+        let waits = |line: &LineId, live: &Live| {
+            let behind = live.behind.iter().map(|behind| behind.submission.line);
+            live.lines
+                .iter()
+                .map(|line| line.id)
+                .chain(live.cancel_lines.iter().copied())
+                .chain(behind)
+                .any(|l| l == *line)
+        };
+        let orphan = |line: &LineId, task: &TaskId| self.live.get(task).is_none_or(|live| !waits(line, live));
+        let orphans = self.lines.iter().filter(|(line, task)| orphan(line, task)).count();
         let keys = self.keys.values().filter(|used| !self.live.contains_key(&used.task)).count();
         let accepted = self.live.values().filter(|live| self.counts(live)).count();
         if orphans + keys > 0 || accepted != self.accepted {
@@ -57,9 +73,18 @@ impl Engine {
 
     fn audit_delegation(&self, task: TaskId, live: &Live) -> Option<String> {
         let timer = |timer: Timer| live.timers[timer as usize].unwrap_or(Time::FAR) < Time::FAR;
-        let agent = self.agents.get(&live.row.agent)?;
+        let Some(agent) = self.agents.get(&live.row.agent) else { return Some("is for an agent unheard of".into()) };
         let row = &live.row;
+        if live.probe.is_some() && !live.attempting {
+            return Some("is a trial, and nothing is under way".into());
+        }
+        if live.timers[Timer::Wait as usize].is_none() && live.behind.iter().any(|behind| behind.until < Time::FAR) {
+            return Some("has somebody behind it who waits without end".into());
+        }
         if row.state.is_terminal() {
+            if !live.behind.is_empty() || !live.lines.is_empty() || !live.cancel_lines.is_empty() {
+                return Some("is over, and somebody still waits for it".into());
+            }
             let goes = timer(Timer::Linger) && (!live.is_cut() || timer(Timer::CancelGiveUp) || live.attempting);
             return (!goes).then(|| "is over and never leaves".into());
         }
@@ -67,10 +92,7 @@ impl Engine {
             Phase::Waiting => {
                 let placed = match live.place {
                     Place::None => false,
-                    Place::Lock => self
-                        .lock_key(task)
-                        .and_then(|key| self.contexts.get(&key))
-                        .is_some_and(|context| context.waiting.contains(&task)),
+                    Place::Lock => self.contexts.values().any(|context| context.waiting.contains(&task)),
                     Place::Backoff => timer(Timer::Retry),
                     Place::Line(ticket) => agent.tickets.get(&ticket) == Some(&task),
                     Place::Queue(place) => agent.queue.get(&place) == Some(&task),

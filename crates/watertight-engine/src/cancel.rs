@@ -15,7 +15,7 @@ impl Engine {
     pub(crate) fn cancel_asked(&mut self, line: LineId, principal: &Principal, agent: &AgentId, task: TaskId) {
         let now = self.now;
         let Some(live) = self.live.get_mut(&task) else { return self.answer(line, Answer::NotFound) };
-        if live.row.principal != *principal || live.row.agent != *agent || live.row.version == 0 && !live.accepted {
+        if live.row.principal != *principal || live.row.agent != *agent || live.is_proposed() {
             return self.answer(line, Answer::NotFound);
         }
         match live.row.state {
@@ -27,20 +27,15 @@ impl Engine {
             }
             TaskState::Submitted | TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {}
         }
-        if !live.accepted {
-            // A follow-up waits for its slot: it never starts.
-            self.turn_refused(task, Reason::Canceled, None);
-        }
+        // A follow-up that waits for its slot never starts.
+        self.take_back(task, Reason::Canceled, None);
         let Some(live) = self.live.get_mut(&task) else { return };
         live.cancel_lines.push(line);
         self.lines.insert(line, task);
         let settings = self.agents.get(&live.row.agent).map(|agent| &agent.settings);
         let (wait, grace) = settings.map_or((Span::ZERO, Span::ZERO), |s| (s.cancel_wait, s.cancel_grace));
-        let started = live.attempting || live.row.remote_task.is_some();
-        if live.row.turn.phase == Phase::Waiting && !started {
-            // The agent never heard of it.
-            self.settle(task, TaskState::Canceled, Some(Reason::Canceled));
-            return self.release(task);
+        if live.row.turn.phase == Phase::Waiting {
+            return self.end_waiting(task, TaskState::Canceled, Reason::Canceled);
         }
         if live.row.cancel == Cancel::Owed {
             return;
@@ -95,9 +90,15 @@ impl Engine {
             }
             // It was quicker: its result is on its way, and beats the cancel. `CancelWait` bounds the callers' wait.
             CancelAnswer::Ended(_) if attempting => {}
-            CancelAnswer::Ended(state) => self.settle(task, state, None),
+            CancelAnswer::Ended(state) => {
+                self.settle(task, state, None);
+                self.quiet(task, ended);
+            }
             // Not canceled, and nobody is told that it is.
-            CancelAnswer::GoesOn => self.tell_cancel_lines(task),
+            CancelAnswer::GoesOn => {
+                self.tell_cancel_lines(task);
+                self.next_behind(task);
+            }
         }
     }
 
@@ -133,8 +134,10 @@ impl Engine {
         }
         let Some(live) = self.live.get(&task) else { return };
         if live.row.state.is_terminal() {
-            self.quiet(task, false);
+            return self.quiet(task, false);
         }
+        self.tell_cancel_lines(task);
+        self.next_behind(task);
     }
 
     /// After a cut: the agent is quiet if neither the attempt nor a cancel is out any more.
@@ -172,7 +175,6 @@ impl Engine {
             let grace = self.agents.get(&agent).map_or(Span::ZERO, |agent| agent.settings.context_grace);
             self.set_timer(task, Timer::LockGrace, Some(now + grace));
         }
-        self.next_behind(task);
         self.pump(&agent);
     }
 }

@@ -36,7 +36,7 @@ pub struct AgentView {
     pub max_in_flight: u32,
     /// Callers waiting for a slot.
     pub waiting: u32,
-    /// Accepted turns waiting.
+    /// Accepted turns waiting for a slot. Those that wait for their context, or for another try, are not among them.
     pub queued: u32,
     /// The breaker.
     pub breaker: breaker::Snapshot,
@@ -54,7 +54,6 @@ pub struct Cell {
     mail: [VecDeque<Input>; 3],
     /// The number of the next commit.
     next: u64,
-    durable: u64,
     /// News of the world that was decided about, and the commit that makes its effects durable.
     in_doubt: VecDeque<(u64, Input)>,
     /// What the callers on open lines asked for. A line is open until its answer has left the cell.
@@ -75,7 +74,6 @@ impl Cell {
             engine: Engine::new(settings, seed),
             mail: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
             next: 1,
-            durable: 0,
             in_doubt: VecDeque::new(),
             open: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -141,6 +139,7 @@ impl Cell {
     /// another commit; without it nothing is lost, what has to be written waits for a step that has room.
     pub fn step(&mut self, now: Time, room: bool) -> Option<Commit> {
         self.engine.now = self.engine.now.max(now);
+        self.engine.go_on();
         for _ in 0..STEP_INPUTS {
             let Some(input) = self.mail.iter_mut().find_map(VecDeque::pop_front) else { break };
             match &input {
@@ -182,7 +181,7 @@ impl Cell {
                 true => self.next,
                 false => self.saved_in(task),
             });
-            match needs <= self.durable {
+            match needs <= self.engine.durable {
                 true => self.ready.push_back(output),
                 false => self.held.entry(needs).or_default().push(output),
             }
@@ -219,15 +218,15 @@ impl Cell {
 
     /// All commits up to this one are durable.
     pub fn committed(&mut self, n: u64) {
-        self.durable = self.durable.max(n);
+        self.engine.durable = self.engine.durable.max(n);
         self.blocked = false;
         while let Some(entry) = self.held.first_entry() {
-            if *entry.key() > self.durable {
+            if *entry.key() > self.engine.durable {
                 break;
             }
             self.ready.extend(entry.remove());
         }
-        while self.in_doubt.front().is_some_and(|(needs, _)| *needs <= self.durable) {
+        while self.in_doubt.front().is_some_and(|(needs, _)| *needs <= self.engine.durable) {
             self.in_doubt.pop_front();
         }
     }
@@ -250,7 +249,7 @@ impl Cell {
     /// already. What waits for room in the store waits for [`Cell::committed`]. `None`: not before an input.
     pub fn wake(&self) -> Option<Time> {
         let unsaved = !self.engine.dirty.is_empty() || !self.engine.extra.is_empty();
-        let untold = !self.engine.out.is_empty();
+        let untold = !self.engine.out.is_empty() || self.engine.next_answerable().is_some();
         if unsaved && !self.blocked || untold || self.waiting() > 0 {
             return Some(self.engine.now);
         }
@@ -280,7 +279,7 @@ impl Cell {
             true => self.engine.quiet(task, false),
             false => {
                 self.engine.settle(task, TaskState::Failed, Some(Reason::InputParked));
-                self.engine.release(task);
+                self.engine.quiet(task, false);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use watertight_policy::breaker::Sample;
 use watertight_policy::reason::Reason;
-use watertight_policy::rng::Rng;
+use watertight_policy::rng::{self, Rng};
 use watertight_policy::time::{Span, Time};
 
 use crate::agent::{Agent, Closed};
@@ -14,7 +14,7 @@ use crate::ids::{AgentId, ContextKey, Fingerprint, Key, LineId, Principal, Remot
 use crate::input::Input;
 use crate::live::{Live, Place, Timer};
 use crate::output::{Answer, Output, Refusal};
-use crate::record::{Phase, Save};
+use crate::record::{Cancel, Phase, Save};
 use crate::settings::{Serialize, Settings};
 
 /// How long a terminal delegation stays in memory: longer than any look-up in the store can be under way, so that a
@@ -60,6 +60,10 @@ pub(crate) struct Engine {
     /// Accepted and not terminal.
     pub(crate) accepted: usize,
     pub(crate) shutting_down: bool,
+    /// All commits up to this one are durable.
+    pub(crate) durable: u64,
+    /// Tasks that can take a message which waits behind them, once what was decided about them is durable.
+    pub(crate) answerable: BTreeSet<TaskId>,
     pub(crate) touching: Option<TaskId>,
     pub(crate) dirty: BTreeMap<TaskId, Dirty>,
     pub(crate) extra: Vec<Save>,
@@ -85,6 +89,8 @@ impl Engine {
             now: Time::ZERO,
             accepted: 0,
             shutting_down: false,
+            durable: 0,
+            answerable: BTreeSet::new(),
             touching: None,
             dirty: BTreeMap::new(),
             extra: Vec::new(),
@@ -230,11 +236,7 @@ impl Engine {
         match self.agents.get(&row.agent)?.settings.serialize {
             Serialize::None => None,
             Serialize::Context => Some(context_key(&row.principal, &row.agent, &row.context)),
-            Serialize::Agent => {
-                let nobody: Arc<str> = "".into();
-                let principal = Principal { tenant: nobody.clone(), caller: nobody.clone() };
-                Some(ContextKey { principal, agent: row.agent.clone(), context: nobody })
-            }
+            Serialize::Agent => Some(ContextKey::whole_agent(&row.agent)),
         }
     }
 
@@ -255,8 +257,9 @@ impl Engine {
                 self.turn_refused(task, Reason::BulkheadFull, None);
             }
         }
-        self.turn_away_line(id);
         while !self.shutting_down && self.start_next(id) {}
+        // What was just started may have been a trial, which nobody waits for.
+        self.turn_away_line(id);
         self.rewake(id);
     }
 
@@ -292,17 +295,17 @@ impl Engine {
         if agent.closed_until(now).is_some() {
             return false;
         }
-        let from_queue = (agent.queue_next || agent.tickets.is_empty()) && !agent.queue.is_empty();
-        let task = if from_queue {
-            if !agent.bulkhead.try_acquire() {
-                return false;
-            }
-            agent.queue.pop_first().map(|(_, task)| task)
-        } else {
-            agent.bulkhead.grant(now).and_then(|ticket| agent.tickets.remove(&ticket))
+        // Who should have been gone by now is not started any more: its own timer ends it.
+        let waits = |task: &TaskId| self.live.get(task).is_some_and(|live| !live.is_overdue(now));
+        let queued = agent.queue.iter().find(|(_, task)| waits(task)).map(|(place, _)| *place);
+        let queued = queued.filter(|_| agent.queue_next || agent.tickets.is_empty());
+        let task = match queued {
+            Some(place) if agent.bulkhead.try_acquire() => agent.queue.remove(&place),
+            Some(_) => None,
+            None => agent.bulkhead.grant(now).and_then(|ticket| agent.tickets.remove(&ticket)),
         };
         let Some(task) = task else { return false };
-        agent.queue_next = !from_queue;
+        agent.queue_next = queued.is_none();
         if let Some(live) = self.live.get_mut(&task) {
             live.place = Place::None;
             live.slot = true;
@@ -377,6 +380,11 @@ impl Engine {
         for task in unaccepted {
             self.turn_refused(task, Reason::ShuttingDown, None);
         }
+        let waited_for: Vec<TaskId> =
+            self.live.iter().filter(|(_, live)| !live.behind.is_empty()).map(|(task, _)| *task).collect();
+        for task in waited_for {
+            self.refuse_behind(task, Reason::ShuttingDown);
+        }
     }
 
     // ---- memory ------------------------------------------------------------------------------------------------
@@ -390,10 +398,9 @@ impl Engine {
     /// A terminal delegation for which nothing is owed leaves memory; the store answers for it from now on.
     fn let_go(&mut self, task: TaskId) {
         let Some(live) = self.live.get(&task) else { return };
-        let unsaved = self.dirty.contains_key(&task);
-        if unsaved || !live.row.state.is_terminal() || live.is_live() || live.is_cut() || live.lock.is_some() {
-            self.linger(task);
-            return;
+        let owed = live.row.cancel == Cancel::Owed || live.is_cut() || live.lock.is_some();
+        if owed || self.dirty.contains_key(&task) || !live.row.state.is_terminal() {
+            return self.linger(task);
         }
         self.emit(task, Output::Forget { task });
         self.remove(task);
@@ -401,16 +408,7 @@ impl Engine {
 
     /// Drops everything that points to a delegation. Outputs about it keep standing on its last save.
     pub(crate) fn remove(&mut self, task: TaskId) {
-        for timer in [
-            Timer::Wait,
-            Timer::Deadline,
-            Timer::Retry,
-            Timer::CancelWait,
-            Timer::CancelGiveUp,
-            Timer::LockGrace,
-            Timer::Interrupted,
-            Timer::Linger,
-        ] {
+        for timer in Timer::ALL {
             self.set_timer(task, timer, None);
         }
         let Some(live) = self.live.remove(&task) else { return };
@@ -450,8 +448,7 @@ pub(crate) fn context_key(principal: &Principal, agent: &AgentId, context: &Arc<
     ContextKey { principal: principal.clone(), agent: agent.clone(), context: context.clone() }
 }
 
-/// A stable number for a caller (FNV-1a over tenant and name), for the breaker's share per caller.
+/// A stable number for a caller, for the breaker's share per caller.
 fn caller_number(principal: &Principal) -> u64 {
-    let bytes = principal.tenant.bytes().chain([0]).chain(principal.caller.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    rng::fnv1a(principal.tenant.bytes().chain([0]).chain(principal.caller.bytes()))
 }

@@ -102,3 +102,17 @@ pub struct ContextKey {
     /// As the caller knows it.
     pub context: Arc<str>,
 }
+
+impl ContextKey {
+    /// What stands for all work of one agent, whoever asked for it. No caller's context is called so.
+    pub(crate) fn whole_agent(agent: &AgentId) -> ContextKey {
+        let nobody: Arc<str> = "".into();
+        let principal = Principal { tenant: nobody.clone(), caller: nobody.clone() };
+        ContextKey { principal, agent: agent.clone(), context: nobody }
+    }
+
+    /// See [`ContextKey::whole_agent`].
+    pub(crate) fn is_whole_agent(&self) -> bool {
+        self.context.is_empty()
+    }
+}

@@ -86,6 +86,16 @@ pub enum Want {
     Accepted,
 }
 
+impl Want {
+    /// The end of the caller's wait for the turn's end; `None` if it does not wait for that.
+    pub(crate) fn until(self) -> Option<Time> {
+        match self {
+            Want::Reply { until } => Some(until),
+            Want::Stream | Want::Accepted => None,
+        }
+    }
+}
+
 /// A message, measured. Its body stays outside, under (task, turn).
 #[derive(Clone, Debug)]
 pub struct Submission {
@@ -114,6 +124,9 @@ pub struct Submission {
     pub remote_context: Option<RemoteId>,
     /// An older use of this messageId, from the store.
     pub known: Option<KnownKey>,
+    /// When it came in. What the caller said that it has left counts from then, however long the message waits for its
+    /// turn, and also when it is offered again to a restored cell.
+    pub arrived: Time,
     /// The budget on the wire: remaining time, depth, fan-out; what is missing gets the defaults.
     pub budget: WireBudget,
     /// The delegation that this one is started for, if the caller says so.

@@ -17,6 +17,7 @@ mod audit;
 mod cancel;
 pub mod cell;
 mod engine;
+mod follow;
 pub mod ids;
 pub mod input;
 mod live;

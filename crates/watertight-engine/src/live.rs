@@ -15,7 +15,7 @@ use watertight_policy::time::Time;
 
 use crate::ids::{ContextKey, Key, LineId};
 use crate::input::Submission;
-use crate::record::{Row, Turn};
+use crate::record::{Cancel, Phase, Row, Turn};
 
 /// A caller on an open line.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +72,27 @@ pub(crate) enum Timer {
     Linger,
 }
 
-/// How many timers there are.
-pub(crate) const TIMERS: usize = 8;
+impl Timer {
+    /// All, in order.
+    pub(crate) const ALL: [Timer; 8] = [
+        Timer::Wait,
+        Timer::Deadline,
+        Timer::Retry,
+        Timer::CancelWait,
+        Timer::CancelGiveUp,
+        Timer::LockGrace,
+        Timer::Interrupted,
+        Timer::Linger,
+    ];
+}
+
+/// A message to a task that waits until no other turn of it is under way. Nothing is kept of it but this.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    pub(crate) submission: Box<Submission>,
+    /// Its caller waits no longer than this.
+    pub(crate) until: Time,
+}
 
 /// One delegation in memory.
 #[derive(Debug)]
@@ -90,7 +109,7 @@ pub(crate) struct Live {
     /// The keys of its latest turns. Older ones are found in the store.
     pub(crate) keys: VecDeque<Key>,
     /// Messages to this task that came while a turn was under way.
-    pub(crate) behind: VecDeque<Box<Submission>>,
+    pub(crate) behind: VecDeque<Behind>,
     /// It holds one of its agent's slots.
     pub(crate) slot: bool,
     /// It holds this lock.
@@ -105,7 +124,7 @@ pub(crate) struct Live {
     pub(crate) canceling: bool,
     /// The commit that the latest save of this delegation is in.
     pub(crate) saved_in: u64,
-    pub(crate) timers: [Option<Time>; TIMERS],
+    pub(crate) timers: [Option<Time>; Timer::ALL.len()],
 }
 
 impl Live {
@@ -128,7 +147,7 @@ impl Live {
             attempting: false,
             canceling: false,
             saved_in: 0,
-            timers: [None; TIMERS],
+            timers: [None; Timer::ALL.len()],
         }
     }
 
@@ -137,8 +156,18 @@ impl Live {
         self.row.state.is_terminal() && (self.attempting || self.canceling)
     }
 
-    /// It has been accepted and is not terminal, or a cancel is owed for it.
-    pub(crate) fn is_live(&self) -> bool {
-        self.row.version > 0 && (!self.row.state.is_terminal() || self.row.cancel == crate::record::Cancel::Owed)
+    /// Nobody but its own caller may know of it: its first turn is not accepted.
+    pub(crate) fn is_proposed(&self) -> bool {
+        !self.accepted && self.previous.is_none()
+    }
+
+    /// It can take its next message now: it asked for it, and is not being canceled.
+    pub(crate) fn takes_next(&self) -> bool {
+        self.row.state.is_interrupted() && self.row.turn.phase == Phase::Ended && self.row.cancel != Cancel::Owed
+    }
+
+    /// Its turn should have been over by now, and the timer that ends it is about to be looked at.
+    pub(crate) fn is_overdue(&self, now: Time) -> bool {
+        self.timers[Timer::Deadline as usize].is_some_and(|at| at <= now)
     }
 }

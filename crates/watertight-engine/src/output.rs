@@ -71,11 +71,6 @@ pub enum Output {
         /// From the last dispatch on; `None` if it was never sent.
         took: Option<Span>,
     },
-    /// This id was proposed and will not be used: another task has the message, or it was refused.
-    Discard {
-        /// Which.
-        task: TaskId,
-    },
     /// The cell has let go of it: the store answers for it from now on.
     Forget {
         /// Which.

@@ -216,6 +216,13 @@ pub struct Row {
     pub turn: Turn,
 }
 
+impl Row {
+    /// This turn started the task, which failed before any byte of it was sent: its messageId may be used again.
+    pub fn never_sent(&self, turn: u32) -> bool {
+        turn == 1 && self.turn.no == 1 && self.state == TaskState::Failed && self.delivery == Delivery::NotSent
+    }
+}
+
 /// One thing to write. All saves of a commit are written in one transaction, under the cell's fence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Save {

@@ -1,7 +1,5 @@
 //! Refusals and ended waits: nothing is kept of what was not accepted; what was accepted goes on without its callers.
 
-use std::collections::VecDeque;
-
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
@@ -9,48 +7,40 @@ use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::live::{Line, Place, Timer};
 use crate::output::{Answer, Output};
-use crate::submit::key_of;
 
 impl Engine {
     // ---- refusing ----------------------------------------------------------------------------------------------
 
-    /// A turn that was not accepted ends without a trace; an accepted one stays as it is (it only waits).
+    /// A turn that was not accepted ends without a trace, and its callers are told why.
     pub(crate) fn turn_refused(&mut self, task: TaskId, reason: Reason, again: Option<Time>) {
-        self.leave_place(task);
+        self.take_back(task, reason, again);
+        self.next_behind(task);
+    }
+
+    /// Likewise; a task that it was meant for is as it was before.
+    pub(crate) fn take_back(&mut self, task: TaskId, reason: Reason, again: Option<Time>) {
         let now = self.now;
-        let Some(live) = self.live.get_mut(&task) else { return };
-        if live.accepted {
+        if self.live.get(&task).is_none_or(|live| live.accepted) {
             return;
         }
+        self.leave_place(task);
+        let Some(live) = self.live.get_mut(&task) else { return };
         let agent = live.row.agent.clone();
         let lines = std::mem::take(&mut live.lines);
-        let (parent, key) = (live.row.parent, live.keys.pop_back());
-        let behind = match live.previous.take() {
-            Some(turn) => {
-                // The task itself stays, as it was before this message.
-                live.row.turn = turn;
-                live.accepted = true;
-                VecDeque::new()
-            }
-            None => std::mem::take(&mut live.behind),
-        };
-        let follow_up = live.row.version > 0;
-        let again = again.filter(|at| *at > now);
+        let (parent, key, previous) = (live.row.parent, live.keys.pop_back(), live.previous.take());
         for line in lines {
-            self.refuse_line(line.id, &agent, reason, again);
-        }
-        for s in behind {
-            self.keys.remove(&key_of(&s));
-            self.answer(s.line, Answer::NotFound);
+            self.refuse_line(line.id, &agent, reason, again.filter(|at| *at > now));
         }
         if let Some(key) = key {
             self.keys.remove(&key);
         }
         self.set_timer(task, Timer::Deadline, None);
-        self.set_timer(task, Timer::Wait, None);
         self.release_lock(task);
-        if follow_up {
-            return self.next_behind(task);
+        if let (Some(turn), Some(live)) = (previous, self.live.get_mut(&task)) {
+            live.row.turn = turn;
+            live.accepted = true;
+            self.await_caller(task);
+            return self.set_wait_timer(task);
         }
         if let Some(parent) = parent.and_then(|parent| self.live.get_mut(&parent)) {
             parent.row.turn.budget.refund();
@@ -58,7 +48,6 @@ impl Engine {
             self.save(parent);
         }
         self.remove(task);
-        self.out.push((None, Output::Discard { task }));
     }
 
     /// Takes a waiting turn out of whatever line it stands in.
@@ -67,7 +56,8 @@ impl Engine {
         let place = std::mem::replace(&mut live.place, Place::None);
         let id = live.row.agent.clone();
         match place {
-            Place::None | Place::Lock => {}
+            Place::None => {}
+            Place::Lock => self.leave_lock(task),
             Place::Backoff => self.set_timer(task, Timer::Retry, None),
             Place::Line(ticket) => {
                 if let Some(agent) = self.agents.get_mut(&id) {
@@ -89,13 +79,16 @@ impl Engine {
 
     /// Sets the timer to the earliest end of a caller's wait.
     pub(crate) fn set_wait_timer(&mut self, task: TaskId) {
-        let earliest = self.live.get(&task).and_then(|live| live.lines.iter().filter_map(|line| line.until).min());
+        let Some(live) = self.live.get(&task) else { return };
+        let lines = live.lines.iter().filter_map(|line| line.until);
+        let earliest = lines.chain(live.behind.iter().map(|behind| behind.until)).min();
         self.set_timer(task, Timer::Wait, earliest);
     }
 
     /// Callers whose wait is over get the task as it is; the work goes on. If it was not accepted yet, they are told
     /// that there was no slot for them.
     pub(crate) fn waits_ended(&mut self, task: TaskId) {
+        self.waits_behind_ended(task);
         let now = self.now;
         let Some(live) = self.live.get_mut(&task) else { return };
         let accepted = live.accepted;

@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
+use crate::agent::Agent;
 use crate::engine::{Engine, KeyUse, context_key};
 use crate::ids::{Attempt, Key, TaskId};
 use crate::live::{Class, Live, Timer};
 use crate::output::Output;
 use crate::record::{Cancel, Delivery, Phase, Row, TaskState};
+use crate::settings::AgentSettings;
 
 impl Engine {
     pub(crate) fn restore(&mut self, mut rows: Vec<Row>, alive: &BTreeSet<(TaskId, Attempt)>, now: Time) {
@@ -21,20 +23,21 @@ impl Engine {
         for row in rows {
             self.adopt(row);
         }
-        // What holds slots and locks comes before what waits for them.
-        for task in &tasks {
-            self.touching = Some(*task);
-            self.resume_running(*task, alive);
-        }
-        for task in &tasks {
-            self.touching = Some(*task);
-            self.resume_waiting(*task);
+        // What holds slots and locks comes before what waits for them, and what runs before what is over but for its
+        // cancel.
+        for resume in [Engine::resume_running, Engine::resume_cut, Engine::resume_waiting] {
+            for task in &tasks {
+                self.touching = Some(*task);
+                resume(self, *task, alive);
+            }
         }
         self.touching = None;
     }
 
     fn adopt(&mut self, row: Row) {
         let task = row.task;
+        // An agent that is not configured any more ends what it has, like one that is removed while we run.
+        self.agents.entry(row.agent.clone()).or_insert_with(|| Agent::removed(AgentSettings::default()));
         let context = self.contexts.entry(context_key(&row.principal, &row.agent, &row.context)).or_default();
         context.refs += 1;
         context.remote = row.remote_context.clone().or(context.remote.take());
@@ -56,15 +59,12 @@ impl Engine {
         let attempt = live.row.attempt;
         let runs_here = alive.contains(&(task, attempt));
         if live.row.state.is_terminal() {
-            live.attempting = runs_here;
-            return self.resume_cancel(task);
+            return;
         }
         match live.row.turn.phase {
             Phase::Waiting => {}
             Phase::Ended => {
-                let limit = self.agents.get(&live.row.agent).map(|agent| agent.settings.interrupted_max);
-                let at = limit.map(|limit| live.row.changed + limit);
-                self.set_timer(task, Timer::Interrupted, at);
+                self.await_caller(task);
                 self.resume_cancel(task);
             }
             Phase::Dispatching | Phase::Running => {
@@ -87,7 +87,19 @@ impl Engine {
         }
     }
 
-    fn resume_waiting(&mut self, task: TaskId) {
+    /// It is over for its caller; the agent is still to be told.
+    fn resume_cut(&mut self, task: TaskId, alive: &BTreeSet<(TaskId, Attempt)>) {
+        let Some(live) = self.live.get_mut(&task).filter(|live| live.row.state.is_terminal()) else { return };
+        if live.canceling {
+            // Cut a moment ago, because nobody knows the outcome.
+            return;
+        }
+        live.attempting = alive.contains(&(task, live.row.attempt));
+        self.hold(task);
+        self.resume_cancel(task);
+    }
+
+    fn resume_waiting(&mut self, task: TaskId, _: &BTreeSet<(TaskId, Attempt)>) {
         let Some(live) = self.live.get(&task) else { return };
         if live.row.turn.phase == Phase::Waiting && !live.row.state.is_terminal() {
             let at = if live.row.turn.attempts == 0 { live.row.turn.expires } else { live.row.turn.budget.deadline };
@@ -146,7 +158,6 @@ impl Engine {
             self.release_slot(task);
             return self.save(task);
         }
-        self.settle(task, TaskState::Failed, Some(Reason::OutcomeUnknown));
-        self.release(task);
+        self.end_waiting(task, TaskState::Failed, Reason::OutcomeUnknown);
     }
 }

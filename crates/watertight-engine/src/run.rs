@@ -26,6 +26,10 @@ impl Engine {
         turn.phase = Phase::Dispatching;
         turn.waiting_on = None;
         turn.attempts += 1;
+        if turn.attempts == 1 {
+            // What is known of the delivery is known of this turn.
+            live.row.delivery = Delivery::NotSent;
+        }
         live.row.attempt = Attempt(live.row.attempt.0 + 1);
         live.dispatched = Some(now);
         live.heard = false;
@@ -100,8 +104,9 @@ impl Engine {
         }
         if let Some(id) = id.filter(|id| live.row.remote_task.as_ref() != Some(*id)) {
             live.row.remote_task = Some(id.clone());
-            self.dirty.entry(task).or_default();
+            self.save(task);
         }
+        let Some(live) = self.live.get_mut(&task) else { return };
         if let Some(remote) = context.filter(|context| live.row.remote_context.as_ref() != Some(*context)) {
             live.row.remote_context = Some(remote.clone());
             let key = context_key(&live.row.principal, &live.row.agent, &live.row.context);
@@ -138,7 +143,7 @@ impl Engine {
         live.row.delivery = Delivery::Delivered;
         live.row.reply = reply.kind;
         let took = live.dispatched.map_or(Span::ZERO, |at| now.since(at));
-        if live.row.cancel == Cancel::Owed {
+        if live.row.cancel == Cancel::Owed && reply.state.is_terminal() {
             live.row.cancel = if reply.state == TaskState::Canceled { Cancel::Confirmed } else { Cancel::Refused };
         }
         let acceptance = self.agents.get(&live.row.agent).map(|agent| agent.settings.acceptance).unwrap_or_default();
@@ -150,6 +155,8 @@ impl Engine {
         self.sample(task, Sample::Success { took });
         self.settle(task, state, reason);
         self.release(task);
+        // It asks back while its caller wants it to stop.
+        self.cancel_if_owed(task);
     }
 
     fn failed(&mut self, task: TaskId, fault: Fault) {
@@ -219,8 +226,10 @@ impl Engine {
         live.row.turn.waiting_on = None;
         let took = live.dispatched.map(|at| now.since(at));
         let lines = std::mem::take(&mut live.lines);
-        let cancel_lines = std::mem::take(&mut live.cancel_lines);
-        let limit = self.agents.get(&live.row.agent).map_or(Span::ZERO, |agent| agent.settings.interrupted_max);
+        // While a cancel is out for a task that asks, its callers wait for what comes of it.
+        let stops = state.is_interrupted() && live.row.cancel == Cancel::Owed;
+        let cancel_lines = if stops { Vec::new() } else { std::mem::take(&mut live.cancel_lines) };
+        let is_probe = live.probe.is_some();
         self.save_record(task);
         self.emit(task, Output::Settled { task, state, reason, took });
         for line in lines {
@@ -240,16 +249,33 @@ impl Engine {
             };
             self.emit(task, Output::Answer { line, answer });
         }
-        for timer in [Timer::Wait, Timer::Deadline, Timer::Retry, Timer::CancelWait] {
+        for timer in [Timer::Deadline, Timer::Retry] {
             self.set_timer(task, timer, None);
+        }
+        if !stops {
+            self.set_timer(task, Timer::CancelWait, None);
         }
         if state.is_terminal() {
             self.accepted = self.accepted.saturating_sub(1);
             self.set_timer(task, Timer::Interrupted, None);
+            self.end_behind(task);
             self.linger(task);
         } else {
-            self.set_timer(task, Timer::Interrupted, Some(now + limit));
+            self.await_caller(task);
         }
+        self.set_wait_timer(task);
+        if is_probe {
+            // Whatever ended it, nothing was learnt of the agent's health: the next one is the trial.
+            self.sample(task, Sample::Neutral);
+        }
+    }
+
+    /// The task asks its caller for something, for as long as that may take from its last change on.
+    pub(crate) fn await_caller(&mut self, task: TaskId) {
+        let Some(live) = self.live.get(&task) else { return };
+        let limit = self.agents.get(&live.row.agent).map_or(Span::ZERO, |agent| agent.settings.interrupted_max);
+        let at = live.row.changed + limit;
+        self.set_timer(task, Timer::Interrupted, Some(at));
     }
 
     /// Gives back what the turn held, and lets the next one go on.
@@ -284,8 +310,7 @@ impl Engine {
             Phase::Waiting if !live.accepted => self.turn_refused(task, Reason::BudgetExhausted, None),
             Phase::Waiting => {
                 let reason = if live.row.turn.attempts == 0 { Reason::Expired } else { Reason::DeadlineExceeded };
-                self.settle(task, TaskState::Failed, Some(reason));
-                self.release(task);
+                self.end_waiting(task, TaskState::Failed, reason);
             }
             Phase::Dispatching | Phase::Running => {
                 let waited = live.dispatched.map_or(Span::ZERO, |at| now.since(at));
@@ -299,6 +324,15 @@ impl Engine {
             }
             Phase::Ended => {}
         }
+    }
+
+    /// Ends a task whose turn waits and will not start. An agent that has the task from before is told.
+    pub(crate) fn end_waiting(&mut self, task: TaskId, state: TaskState, reason: Reason) {
+        if self.live.get(&task).is_some_and(|live| live.row.remote_task.is_some()) {
+            return self.cut(task, state, reason);
+        }
+        self.settle(task, state, Some(reason));
+        self.release(task);
     }
 
     /// Ends the turn for its callers while the agent may still be at it: the cancel is owed from this commit on, and

@@ -1,7 +1,5 @@
-//! A message arrives: dedupe, then the task that it names or a new one, then the budget, then the walls. Nothing is
-//! kept of what is refused: no attempt, no dedupe key, no row, and the parent gets its fan-out back.
-
-use std::collections::VecDeque;
+//! A message arrives: dedupe, then the task that it names ([`crate::follow`]) or a new one, then the budget, then the
+//! walls. Nothing is kept of what is refused: no attempt, no dedupe key, no row, and the parent gets its fan-out back.
 
 use watertight_policy::budget::{Budget, Exhausted};
 use watertight_policy::bulkhead::Admission;
@@ -10,7 +8,7 @@ use watertight_policy::time::{Span, Time};
 
 use crate::agent::Closed;
 use crate::engine::{Engine, KeyUse, context_key};
-use crate::ids::{Key, TaskId};
+use crate::ids::{Key, LineId, TaskId};
 use crate::input::{Submission, Want};
 use crate::live::{Class, Line, Live, Place, Timer};
 use crate::output::{Answer, Output};
@@ -19,9 +17,6 @@ use crate::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Tu
 /// Keys of this many turns of one delegation are kept in memory.
 const KEYS_IN_MEMORY: usize = 4;
 
-/// The turn number of a message that still waits behind another turn of its task.
-const BEHIND: u32 = u32::MAX;
-
 /// A line takes no more twins than this: their answers are all the same, but each is memory.
 const MAX_LINES: usize = 1_024;
 
@@ -29,31 +24,25 @@ impl Engine {
     pub(crate) fn submitted(&mut self, submission: &Submission) {
         let s = submission;
         if self.joins_earlier(s) {
-            return self.discard(s.task);
+            return;
         }
         if let Some(reason) = self.closed_to(s) {
-            self.refuse_line(s.line, &s.agent, reason, None);
-            return self.discard(s.task);
+            return self.refuse_line(s.line, &s.agent, reason, None);
         }
         match s.names {
-            Some(named) => self.follow_up(s, named.task, named.terminal),
+            Some(named) => self.follow_up(s, named),
             None => self.new_delegation(s),
         }
     }
 
     /// The caller of a line is gone: what was accepted goes on; what nobody waits for any more does not start.
-    pub(crate) fn line_closed(&mut self, line: crate::ids::LineId) {
+    pub(crate) fn line_closed(&mut self, line: LineId) {
         let Some(task) = self.lines.remove(&line) else { return };
         let Some(live) = self.live.get_mut(&task) else { return };
         live.lines.retain(|l| l.id != line);
         live.cancel_lines.retain(|l| *l != line);
-        let gone: Vec<Key> = live.behind.iter().filter(|behind| behind.line == line).map(|s| key_of(s)).collect();
-        live.behind.retain(|behind| behind.line != line);
-        let unwanted = live.lines.is_empty() && !live.accepted;
-        for key in gone {
-            self.keys.remove(&key);
-        }
-        if unwanted {
+        live.behind.retain(|behind| behind.submission.line != line);
+        if live.lines.is_empty() && !live.accepted {
             self.turn_refused(task, Reason::Canceled, None);
         } else {
             self.set_wait_timer(task);
@@ -65,8 +54,11 @@ impl Engine {
     /// True if the messageId was used before: the caller joins that turn, or is told of the conflict.
     fn joins_earlier(&mut self, s: &Submission) -> bool {
         let used = self.keys.get(&key_of(s)).copied();
-        let used = used.filter(|used| self.live.get(&used.task).is_none_or(|live| !never_sent(live)));
         let (first, fingerprint) = match (used, s.known) {
+            // What the store said of it may be older.
+            (Some(used), _) if self.live.get(&used.task).is_some_and(|live| live.row.never_sent(used.turn)) => {
+                return false;
+            }
             (Some(used), _) => (used.task, used.fingerprint),
             (None, Some(known)) if !known.never_sent => (known.task, known.fingerprint),
             (None, _) => return false,
@@ -81,12 +73,11 @@ impl Engine {
             return true;
         };
         let current = used.is_some_and(|used| used.turn == live.row.turn.no);
-        let waits = current && live.row.turn.phase != Phase::Ended && live.lines.len() < MAX_LINES;
-        let until = match s.want {
-            Want::Reply { until } => Some(until),
-            Want::Stream | Want::Accepted => None,
-        };
-        if waits && (until.is_some() || !live.accepted) {
+        let waits = current && live.row.turn.phase != Phase::Ended;
+        let until = s.want.until();
+        if waits && live.lines.len() >= MAX_LINES {
+            self.refuse_line(s.line, &s.agent, Reason::CellOverloaded, None);
+        } else if waits && (until.is_some() || !live.accepted) {
             live.lines.push(Line { id: s.line, until, replay: true });
             self.lines.insert(s.line, first);
             self.set_wait_timer(first);
@@ -94,12 +85,6 @@ impl Engine {
             self.emit(first, Output::Answer { line: s.line, answer: Answer::Task { task: first, replay: true } });
         }
         true
-    }
-
-    fn discard(&mut self, task: TaskId) {
-        if !self.live.contains_key(&task) {
-            self.out.push((None, Output::Discard { task }));
-        }
     }
 
     /// Why nothing new is taken at all.
@@ -110,7 +95,10 @@ impl Engine {
         match self.agents.get(&s.agent) {
             None => Some(Reason::AgentUnknown),
             Some(agent) if agent.removed => Some(Reason::AgentDraining),
-            Some(_) if self.accepted >= self.settings.max_delegations => Some(Reason::CellOverloaded),
+            // Answers to what tasks ask are taken all the same: they bring those to an end.
+            Some(_) if s.names.is_none() && self.accepted >= self.settings.max_delegations => {
+                Some(Reason::CellOverloaded)
+            }
             Some(_) => None,
         }
     }
@@ -120,10 +108,7 @@ impl Engine {
     fn new_delegation(&mut self, s: &Submission) {
         let (budget, parent) = match self.child_budget(s) {
             Ok(granted) => granted,
-            Err(exhausted) => {
-                self.refuse_line(s.line, &s.agent, exhausted_reason(exhausted), None);
-                return self.discard(s.task);
-            }
+            Err(exhausted) => return self.refuse_line(s.line, &s.agent, exhausted_reason(exhausted), None),
         };
         let (root, depth) = match parent.and_then(|parent| self.live.get(&parent)) {
             Some(parent) => (parent.row.root, parent.row.depth + 1),
@@ -156,38 +141,48 @@ impl Engine {
             created: self.now,
             changed: self.now,
             attempt: crate::ids::Attempt(0),
-            turn: self.turn(s, 1, class, budget),
+            turn: self.turn(s, 1, class, budget, parent),
         };
         self.live.insert(s.task, Live::new(row, class));
-        self.begin_turn(s);
+        self.begin_turn(s, s.task);
     }
 
-    /// The budget of the new child: the strictest of what the caller says it has and what its parent, if we know it,
-    /// still has. The parent pays one fan-out.
-    fn child_budget(&mut self, s: &Submission) -> Result<(Budget, Option<TaskId>), Exhausted> {
+    /// The budget of a new turn, and its parent, if we know it: the strictest of what the caller says it has and what
+    /// its parent still has. For a new child the parent pays one fan-out; a further message to a child does not start
+    /// another.
+    pub(crate) fn child_budget(&mut self, s: &Submission) -> Result<(Budget, Option<TaskId>), Exhausted> {
         let Some(agent) = self.agents.get(&s.agent) else { return Err(Exhausted::Time) };
         let params = agent.settings.budget;
-        let mut node = params.arrive(self.now, s.budget.remaining_s, s.budget.depth, s.budget.fanout);
-        let parent = s.parent.filter(|parent| {
-            self.live.get(parent).is_some_and(|live| {
-                live.row.principal.tenant == s.principal.tenant && live.accepted && !live.row.state.is_terminal()
-            })
+        let mut node = params.arrive(self.arrived(s), s.budget.remaining_s, s.budget.depth, s.budget.fanout);
+        let known = s.parent.and_then(|parent| self.live.get_mut(&parent)).filter(|parent| {
+            parent.row.principal.tenant == s.principal.tenant && parent.accepted && !parent.row.state.is_terminal()
         });
-        let spent = parent.and_then(|parent| self.live.get_mut(&parent));
-        let Some(spent) = spent else { return node.child(self.now, &params).map(|child| (child, None)) };
-        let has = &mut spent.row.turn.budget;
-        node.deadline = node.deadline.min(has.deadline);
-        node.depth = node.depth.min(has.depth);
-        node.fanout = node.fanout.min(has.fanout);
-        let child = node.child(self.now, &params)?;
-        has.fanout = has.fanout.saturating_sub(1);
-        if let Some(parent) = parent {
-            self.save(parent);
+        if let Some(parent) = &known {
+            let has = parent.row.turn.budget;
+            node.deadline = node.deadline.min(has.deadline);
+            node.depth = node.depth.min(has.depth);
+            node.fanout = node.fanout.min(has.fanout);
         }
-        Ok((child, parent))
+        if s.names.is_some() {
+            let fanout = node.fanout;
+            node.fanout = fanout.max(1);
+            let child = node.child(self.now, &params)?;
+            return Ok((Budget { fanout: child.fanout.min(fanout), ..child }, known.map(|parent| parent.row.task)));
+        }
+        let child = node.child(self.now, &params)?;
+        let Some(parent) = known else { return Ok((child, None)) };
+        let (task, has) = (parent.row.task, &mut parent.row.turn.budget);
+        has.fanout = has.fanout.saturating_sub(1);
+        self.save(task);
+        Ok((child, Some(task)))
     }
 
-    fn class_of(&self, s: &Submission) -> Class {
+    /// A caller's clock is not ahead of the cell's.
+    pub(crate) fn arrived(&self, s: &Submission) -> Time {
+        s.arrived.min(self.now)
+    }
+
+    pub(crate) fn class_of(&self, s: &Submission) -> Class {
         let queues = self.agents.get(&s.agent).is_some_and(|agent| agent.settings.queue_overflow);
         match s.want {
             Want::Accepted => Class::Queue,
@@ -196,9 +191,10 @@ impl Engine {
         }
     }
 
-    fn turn(&self, s: &Submission, no: u32, class: Class, budget: Budget) -> Turn {
+    /// A new turn. Whose caller set no deadline, and has no parent with one, gets its full time when it starts.
+    pub(crate) fn turn(&self, s: &Submission, no: u32, class: Class, budget: Budget, parent: Option<TaskId>) -> Turn {
         let ttl = self.agents.get(&s.agent).map_or(Span::ZERO, |agent| agent.settings.queue_ttl);
-        let floats = class == Class::Queue && s.budget.remaining_s.is_none();
+        let floats = class == Class::Queue && s.budget.remaining_s.is_none() && parent.is_none();
         Turn {
             no,
             message_id: s.message_id.clone(),
@@ -208,96 +204,20 @@ impl Engine {
             not_before: Time::ZERO,
             expires: if floats { self.now + ttl } else { budget.deadline.min(self.now + ttl) },
             budget,
-            runs_for: floats.then(|| budget.remaining(self.now)),
+            runs_for: floats.then(|| budget.remaining(self.arrived(s))),
             attempts: 0,
         }
     }
 
-    // ---- a message to a task -----------------------------------------------------------------------------------
-
-    fn follow_up(&mut self, s: &Submission, task: TaskId, terminal_in_store: bool) {
-        let max_behind = self.settings.max_behind;
-        let verdict = match self.live.get_mut(&task) {
-            Some(live) if live.row.principal != s.principal || live.row.agent != s.agent => Some(Answer::NotFound),
-            Some(live) if !live.accepted && live.row.version == 0 => Some(Answer::NotFound),
-            Some(live) if s.context_named && live.row.context != s.context => Some(Answer::ContextMismatch),
-            Some(live) if live.row.state.is_terminal() => Some(Answer::TaskTerminal),
-            Some(live) if live.row.turn.phase != Phase::Ended => {
-                if live.behind.len() < max_behind {
-                    live.behind.push_back(Box::new(s.clone()));
-                    self.lines.insert(s.line, task);
-                    self.keys.insert(key_of(s), KeyUse { task, turn: BEHIND, fingerprint: s.fingerprint });
-                    return self.discard(s.task);
-                }
-                self.refuse_line(s.line, &s.agent, Reason::TaskBusy, None);
-                return self.discard(s.task);
-            }
-            Some(_) => None,
-            None if terminal_in_store => Some(Answer::TaskTerminal),
-            None => Some(Answer::NotFound),
-        };
-        match verdict {
-            // It stands on the commit that made it so.
-            Some(Answer::TaskTerminal) => self.terminal(s, task),
-            Some(answer) => self.answer(s.line, answer),
-            None => self.next_turn(s, task),
-        }
-        self.discard(s.task);
-    }
-
-    /// Puts the message in the place of the ended turn. Until it is accepted, the old one can come back.
-    fn next_turn(&mut self, s: &Submission, task: TaskId) {
-        let budget = match self.child_budget(s) {
-            Ok((budget, _)) => budget,
-            Err(exhausted) => return self.refuse_line(s.line, &s.agent, exhausted_reason(exhausted), None),
-        };
-        let class = self.class_of(s);
-        let Some(no) = self.live.get(&task).map(|live| live.row.turn.no + 1) else { return };
-        let turn = self.turn(s, no, class, budget);
-        let Some(live) = self.live.get_mut(&task) else { return };
-        live.previous = Some(std::mem::replace(&mut live.row.turn, turn));
-        live.accepted = false;
-        live.class = class;
-        self.begin_turn_of(s, task);
-    }
-
-    /// A turn of a task has ended without ending the task: the next message that waited behind it goes on.
-    pub(crate) fn next_behind(&mut self, task: TaskId) {
-        while let Some(live) = self.live.get_mut(&task) {
-            if live.row.turn.phase != Phase::Ended {
-                return;
-            }
-            let Some(s) = live.behind.pop_front() else { return };
-            match live.row.state.is_terminal() {
-                true => {
-                    self.keys.remove(&key_of(&s));
-                    self.terminal(&s, task);
-                }
-                false => self.next_turn(&s, task),
-            }
-        }
-    }
-
-    fn terminal(&mut self, s: &Submission, task: TaskId) {
-        self.lines.remove(&s.line);
-        self.emit(task, Output::Answer { line: s.line, answer: Answer::TaskTerminal });
-    }
-
     // ---- starting a turn ---------------------------------------------------------------------------------------
 
-    fn begin_turn(&mut self, s: &Submission) {
-        self.begin_turn_of(s, s.task);
-    }
-
-    fn begin_turn_of(&mut self, s: &Submission, task: TaskId) {
+    /// The message's turn has its place in the task: it goes as far as it gets.
+    pub(crate) fn begin_turn(&mut self, s: &Submission, task: TaskId) {
         let key = key_of(s);
         let Some(live) = self.live.get_mut(&task) else { return };
-        let until = match s.want {
-            Want::Reply { until } => Some(until),
-            Want::Stream | Want::Accepted => None,
-        };
-        live.lines.push(Line { id: s.line, until, replay: false });
+        live.lines.push(Line { id: s.line, until: s.want.until(), replay: false });
         live.keys.push_back(key.clone());
+        let class = live.class;
         let turn = live.row.turn.no;
         let old = (live.keys.len() > KEYS_IN_MEMORY).then(|| live.keys.pop_front()).flatten();
         if let Some(old) = old {
@@ -305,8 +225,11 @@ impl Engine {
         }
         self.lines.insert(s.line, task);
         self.keys.insert(key, KeyUse { task, turn, fingerprint: s.fingerprint });
-        if live_class(self, task) == Some(Class::Queue) && !self.accept_queued(task) {
-            return;
+        if class == Class::Queue {
+            match self.queue_is_full(task) {
+                Some(reason) => return self.turn_refused(task, reason, None),
+                None => self.accept(task),
+            }
         }
         let expires = self.live.get(&task).map(|live| live.row.turn.expires);
         self.set_timer(task, Timer::Deadline, expires);
@@ -314,16 +237,21 @@ impl Engine {
         self.advance(task);
     }
 
-    /// A turn for the queue is accepted before it has a slot; false if the queue is full.
-    fn accept_queued(&mut self, task: TaskId) -> bool {
-        let Some(id) = self.live.get(&task).map(|live| live.row.agent.clone()) else { return false };
-        let full = self.agents.get(&id).is_none_or(|agent| agent.queue.len() >= agent.settings.max_queued);
-        if full {
-            self.turn_refused(task, Reason::QueueFull, None);
-            return false;
+    /// Why no more can be accepted before it has a slot: the agent's queue is full, or the line before its lock.
+    fn queue_is_full(&self, task: TaskId) -> Option<Reason> {
+        let live = self.live.get(&task)?;
+        let agent = self.agents.get(&live.row.agent)?;
+        if agent.queue.len() >= agent.settings.max_queued {
+            return Some(Reason::QueueFull);
         }
-        self.accept(task);
-        true
+        let key = self.lock_key(task)?;
+        let context = self.contexts.get(&key).filter(|context| context.holder.is_some())?;
+        let (limit, reason) = match (key.is_whole_agent(), live.row.turn.no) {
+            (true, _) => (agent.settings.max_queued, Reason::QueueFull),
+            (false, 1) => (self.settings.max_behind, Reason::ContextQueueFull),
+            (false, _) => return None,
+        };
+        (context.waiting.len() >= limit).then_some(reason)
     }
 
     /// The turn is taken on: its row, key and message go to the store, and who only asked for that is answered.
@@ -335,6 +263,11 @@ impl Engine {
         live.accepted = true;
         live.previous = None;
         let first = live.row.turn.no == 1;
+        if live.row.state.is_interrupted() {
+            // What it asked for is here.
+            live.row.state = TaskState::Submitted;
+            live.row.changed = self.now;
+        }
         let (turn, fingerprint) = (live.row.turn.no, live.row.turn.fingerprint);
         let key = live.keys.back().cloned();
         let told: Vec<Line> = live.lines.iter().filter(|line| line.until.is_none()).copied().collect();
@@ -371,6 +304,12 @@ impl Engine {
         let Some(live) = self.live.get(&task) else { return };
         if live.row.turn.phase != Phase::Waiting || live.place != Place::None && live.place != Place::Backoff {
             return;
+        }
+        if live.is_overdue(now) {
+            return self.deadline_passed(task);
+        }
+        if self.shutting_down && !live.accepted {
+            return self.turn_refused(task, Reason::ShuttingDown, None);
         }
         if !self.take_lock(task) {
             return;
@@ -428,11 +367,11 @@ impl Engine {
         let Some(key) = self.lock_key(task) else { return true };
         let max_behind = self.settings.max_behind;
         let Some(live) = self.live.get_mut(&task) else { return false };
-        if live.lock.as_ref() == Some(&key) {
+        if live.lock.is_some() {
+            // Even if what is to be locked was configured anew meanwhile: one is held, and given back.
             return true;
         }
-        let whole_agent = key.context.is_empty();
-        let follows_up = live.row.turn.no > 1 && !whole_agent;
+        let follows_up = live.row.turn.no > 1 && !key.is_whole_agent();
         let context = self.contexts.entry(key.clone()).or_default();
         match context.holder {
             None => {
@@ -455,14 +394,28 @@ impl Engine {
         }
     }
 
+    /// Waits for its lock no longer.
+    pub(crate) fn leave_lock(&mut self, task: TaskId) {
+        let key = self.lock_key(task);
+        if let Some(context) = key.and_then(|key| self.contexts.get_mut(&key))
+            && let Some(at) = context.waiting.iter().position(|other| *other == task)
+        {
+            context.waiting.remove(at);
+            return;
+        }
+        // What is to be locked was configured anew meanwhile.
+        for context in self.contexts.values_mut() {
+            context.waiting.retain(|other| *other != task);
+        }
+    }
+
     /// Gives the lock to the next that waits for it.
     pub(crate) fn release_lock(&mut self, task: TaskId) {
         self.set_timer(task, Timer::LockGrace, None);
         let Some(key) = self.live.get_mut(&task).and_then(|live| live.lock.take()) else { return };
         let Some(context) = self.contexts.get_mut(&key) else { return };
         context.holder = None;
-        let waiting = std::mem::take(&mut context.waiting);
-        let mut waiting: VecDeque<TaskId> = waiting;
+        let mut waiting = std::mem::take(&mut context.waiting);
         while let Some(next) = waiting.pop_front() {
             let waits = self.live.get(&next).is_some_and(|live| live.place == Place::Lock);
             if !waits {
@@ -485,20 +438,11 @@ impl Engine {
     }
 }
 
-fn live_class(engine: &Engine, task: TaskId) -> Option<Class> {
-    engine.live.get(&task).map(|live| live.class)
-}
-
-/// It failed before any byte was sent, so that its messageId may try again.
-fn never_sent(live: &Live) -> bool {
-    live.row.state == TaskState::Failed && live.row.delivery == Delivery::NotSent && live.row.turn.no == 1
-}
-
 pub(crate) fn key_of(s: &Submission) -> Key {
     Key { principal: s.principal.clone(), agent: s.agent.clone(), message_id: s.message_id.clone() }
 }
 
-fn exhausted_reason(exhausted: Exhausted) -> Reason {
+pub(crate) fn exhausted_reason(exhausted: Exhausted) -> Reason {
     match exhausted {
         Exhausted::Depth => Reason::DepthExhausted,
         Exhausted::Fanout => Reason::FanoutExhausted,

@@ -208,8 +208,8 @@ impl Handle {
             // What is live, the cell knows better than the store.
             names: names.filter(|task| self.shared.hub.live(*task).is_none()),
         };
-        let found = self.look_up(&agent, ask.clone()).await?;
         let now = self.shared.clock.now();
+        let found = self.look_up(&agent, ask.clone()).await?;
         let minted = mint_task(now).and_then(|task| Ok((task, mint_context()?, mint_context()?)));
         let Ok((task, new_context, remote_context)) = minted else { return Err(refuse(Reason::Internal)) };
         let wait = call.wait.or(known.spec.wait);
@@ -231,6 +231,7 @@ impl Handle {
             context_named: named,
             remote_context: found.remote.or_else(|| named.then_some(remote_context)),
             known: found.known,
+            arrived: now,
             budget: call.budget,
             parent: call.parent,
         };

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, VecDeque};
 use watertight_engine::ids::{ContextKey, Key, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::output::Commit;
-use watertight_engine::record::{Cancel, Delivery, Row, Save, TaskState};
+use watertight_engine::record::{Cancel, Row, Save};
 use watertight_policy::rng::Rng;
 use watertight_policy::time::Time;
 
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) rows: BTreeMap<TaskId, Row>,
-    keys: BTreeMap<Key, (TaskId, u128)>,
+    keys: BTreeMap<Key, (TaskId, u32, u128)>,
     contexts: BTreeMap<ContextKey, RemoteId>,
     pending: VecDeque<(Time, Commit)>,
     /// Commits made durable over all lives of the engine.
@@ -66,10 +66,8 @@ impl Disk {
     }
 
     pub(crate) fn key(&self, key: &Key) -> Option<KnownKey> {
-        let (task, fingerprint) = self.keys.get(key).copied()?;
-        let row = self.rows.get(&task);
-        let never_sent = row
-            .is_some_and(|row| row.state == TaskState::Failed && row.delivery == Delivery::NotSent && row.turn.no == 1);
+        let (task, turn, fingerprint) = self.keys.get(key).copied()?;
+        let never_sent = self.rows.get(&task).is_some_and(|row| row.never_sent(turn));
         Some(KnownKey { task, fingerprint, never_sent })
     }
 
@@ -94,8 +92,8 @@ impl Disk {
                     }
                     self.rows.insert(row.task, (**row).clone());
                 }
-                Save::Key { key, fingerprint, task, .. } => {
-                    self.keys.insert(key.clone(), (*task, *fingerprint));
+                Save::Key { key, fingerprint, task, turn } => {
+                    self.keys.insert(key.clone(), (*task, *turn, *fingerprint));
                 }
                 Save::Context { key, remote } => {
                     self.contexts.insert(key.clone(), remote.clone());

@@ -314,6 +314,7 @@ impl<'a> World<'a> {
                 fanout: Some(4),
             },
             parent: None,
+            arrived: self.now,
         })));
     }
 
@@ -354,7 +355,7 @@ impl<'a> World<'a> {
                     self.send(message, Some(task));
                 }
             }
-            Output::Publish { .. } | Output::Discard { .. } | Output::Forget { .. } => {}
+            Output::Publish { .. } | Output::Forget { .. } => {}
         }
     }
 

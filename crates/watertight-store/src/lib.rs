@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use watertight_engine::ids::{AgentId, ContextKey, Key, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
-use watertight_engine::record::{Cancel, Delivery, Row, TaskState};
+use watertight_engine::record::{Cancel, Row, TaskState};
 use watertight_policy::time::{Span, Time};
 
 pub use error::{CommitError, OpenError, ReadError};
@@ -219,11 +219,6 @@ impl Store {
 /// It is in the engine's hands: not over, or something is owed for it.
 fn is_live(row: &Row) -> bool {
     !row.state.is_terminal() || row.cancel == Cancel::Owed
-}
-
-/// The message of this turn never reached the agent, and never will.
-fn never_sent(row: &Row, turn: u32) -> bool {
-    row.state == TaskState::Failed && row.delivery == Delivery::NotSent && row.turn.no == turn
 }
 
 /// Compare and set: whether a row may be saved over what is stored of it.

@@ -16,7 +16,7 @@ use crate::error::CommitError;
 use crate::queue::{Job, PruneAsk, PruneStep};
 use crate::words::{Body, Delta, Lease, ListQuery, Page, Write};
 use crate::writer::{Disk, Writer};
-use crate::{clock, is_live, never_sent};
+use crate::{clock, is_live};
 
 /// One pruning step takes at most this many tasks, and as many owners of keys.
 const PRUNE_TASKS: usize = 256;
@@ -56,7 +56,7 @@ impl MemoryStore {
     pub(crate) fn key(&self, key: &Key) -> Option<KnownKey> {
         let shelf = self.shelf();
         let &(fingerprint, task, turn) = shelf.keys.get(key)?;
-        let never_sent = shelf.rows.get(&task).is_some_and(|row| never_sent(row, turn));
+        let never_sent = shelf.rows.get(&task).is_some_and(|row| row.never_sent(turn));
         Some(KnownKey { task, fingerprint, never_sent })
     }
 

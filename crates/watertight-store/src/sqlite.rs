@@ -18,10 +18,10 @@ use watertight_engine::ids::{AgentId, ContextKey, Key, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::record::Row;
 
+use crate::codes;
 use crate::error::{OpenError, ReadError};
 use crate::words::{Body, Lease, ListQuery, Page};
 use crate::writer::{Disk, Writer};
-use crate::{codes, never_sent};
 use disk::{DELTA, Hand, MESSAGE, RECORD, run_of};
 use readers::Readers;
 use rows::{Id, Names};
@@ -87,7 +87,7 @@ impl SqliteStore {
                 })
                 .optional()?;
             let Some((fingerprint, task, turn)) = found else { return Ok(None) };
-            let never_sent = row_of(&view, task)?.is_some_and(|row| never_sent(&row, turn));
+            let never_sent = row_of(&view, task)?.is_some_and(|row| row.never_sent(turn));
             Ok(Some(KnownKey { task, fingerprint, never_sent }))
         })
     }

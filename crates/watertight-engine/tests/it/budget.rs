@@ -12,11 +12,8 @@ fn depth_and_fan_out_and_time_are_refused_when_spent() {
     w.send_with("c", |s| s.budget.remaining_s = Some(0.3));
     w.told(
         "0 line 1: refused depth_exhausted
-         0 discard t1
          0 line 2: refused fanout_exhausted
-         0 discard t2
-         0 line 3: refused budget_exhausted
-         0 discard t3",
+         0 line 3: refused budget_exhausted",
     );
 }
 
@@ -56,6 +53,66 @@ fn a_queued_task_without_a_deadline_of_its_own_gets_its_full_time_when_it_starts
     w.after(5_000);
     w.replies(1, TaskState::Completed);
     assert_eq!(w.row(2).turn.budget.deadline.since(w.now).as_millis(), 299_700);
+}
+
+#[test]
+fn a_queued_child_is_cut_with_its_parent_even_if_it_set_no_deadline() {
+    let mut w = World::with(|a| a.bulkhead.max_in_flight = 2);
+    w.send("root");
+    w.send("other");
+    let deadline = w.row(1).turn.budget.deadline;
+    w.send_with("child", |s| {
+        s.want = watertight_engine::input::Want::Accepted;
+        s.budget = Default::default();
+        s.parent = Some(task(1));
+    });
+    w.after(3_000);
+    w.replies(2, TaskState::Completed);
+    assert_eq!(deadline.since(w.row(3).turn.budget.deadline).as_millis(), 300);
+}
+
+#[test]
+fn an_answer_to_a_childs_question_costs_its_parent_nothing() {
+    let mut w = World::with(|a| a.bulkhead.max_in_flight = 8);
+    w.send_with("root", |s| s.budget.fanout = Some(1));
+    assert_eq!(w.row(1).turn.budget.fanout, 1);
+    w.send_with("child", |s| s.parent = Some(task(1)));
+    assert_eq!(w.row(1).turn.budget.fanout, 0);
+    w.replies(2, TaskState::InputRequired);
+    w.log.clear();
+    w.follow_up_with("answer", 2, |s| s.parent = Some(task(1)));
+    w.told("0 send t2 #2 turn 2 to r2");
+    assert_eq!((w.row(1).turn.budget.fanout, w.row(2).turn.budget.fanout), (0, 0));
+}
+
+#[test]
+fn a_turn_whose_time_is_over_is_not_started_however_late_we_look() {
+    let mut w = World::with(|a| a.bulkhead.max_in_flight = 1);
+    w.send_with("a", |s| s.budget.remaining_s = Some(60.0));
+    w.immediately("b");
+    w.send_with("c", |s| s.context = "ctx-1".into());
+    w.log.clear();
+    w.now = w.now + watertight_policy::time::Span::from_secs(30);
+    w.replies(1, TaskState::Completed);
+    w.told(
+        "30000 line 3: refused budget_exhausted
+         30000 settled t1 COMPLETED
+         30000 line 1: t1 COMPLETED
+         30000 settled t2 FAILED expired",
+    );
+}
+
+#[test]
+fn a_full_cell_takes_the_answers_that_empty_it() {
+    let mut w = World::new();
+    let few = watertight_engine::settings::Settings { max_delegations: 1, ..(*w.settings).clone() };
+    w.give(watertight_engine::input::Input::Configured(few.into()));
+    w.send("m1");
+    w.replies(1, TaskState::InputRequired);
+    w.log.clear();
+    w.send("m2");
+    w.follow_up("a", 1);
+    w.told("0 line 2: refused cell_overloaded\n0 send t1 #2 turn 2 to r1");
 }
 
 #[test]

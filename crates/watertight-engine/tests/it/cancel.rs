@@ -205,6 +205,47 @@ fn a_cut_that_the_breaker_counts_needs_a_minimum_of_patience() {
     w.after(6_000);
     w.log.clear();
     w.send("m3");
-    w.told("6600 line 3: refused breaker_open\n6600 discard t3");
+    w.told("6600 line 3: refused breaker_open");
     assert_eq!(w.row(2).reason, Some(Reason::AgentNoAnswer));
+}
+
+#[test]
+fn a_try_that_waits_for_another_is_not_made_once_it_is_canceled() {
+    let mut w = World::with(|a| {
+        a.attempts = 3;
+        a.idempotent = true;
+    });
+    w.send("m1");
+    w.working(1, "r1");
+    w.fails(1, Reason::AgentReset, Delivery::MaybeDelivered);
+    w.log.clear();
+    w.send("m2");
+    w.fails(2, Reason::AgentConnectRefused, Delivery::NotSent);
+    w.log.clear();
+    w.cancel(2);
+    w.after(5_000);
+    w.told("0 settled t2 CANCELED canceled\n0 line 2: t2 CANCELED\n0 line 3: t2 CANCELED");
+}
+
+#[test]
+fn a_task_that_turns_out_to_be_over_is_not_canceled() {
+    let mut w = World::new();
+    w.send("m1");
+    w.replies(1, TaskState::InputRequired);
+    w.follow_up_with("a", 1, |s| s.context = "ctx-1".into());
+    w.replies(1, TaskState::InputRequired);
+    w.log.clear();
+    w.cancel(1);
+    w.cancel_answered(1, CancelAnswer::Ended(TaskState::Rejected));
+    w.told("0 cancel t1 r1\n0 settled t1 REJECTED\n0 line 3: not cancelable");
+}
+
+#[test]
+fn a_look_into_the_store_that_is_older_than_the_failure_does_not_hide_it() {
+    let mut w = World::new();
+    w.send("m1");
+    w.fails(1, Reason::AgentConnectRefused, Delivery::NotSent);
+    w.log.clear();
+    w.send_with("m1", |s| s.known = World::known(1, false));
+    w.told("0 send t2 #1 turn 1");
 }

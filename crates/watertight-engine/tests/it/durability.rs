@@ -1,7 +1,7 @@
 //! Crashes, reloads, and a disk without room.
 
 use watertight_engine::input::CancelAnswer;
-use watertight_engine::record::{Cancel, TaskState};
+use watertight_engine::record::{Cancel, Delivery, TaskState};
 use watertight_policy::reason::Reason;
 
 use crate::world::World;
@@ -113,7 +113,7 @@ fn refusals_do_not_wait_for_the_disk() {
         w.send(m);
     }
     w.send("e");
-    w.told("0 line 5: refused bulkhead_full\n0 discard t5");
+    w.told("0 line 5: refused bulkhead_full");
     w.after(500);
     assert_eq!(w.log.iter().filter(|l| l.contains("refused bulkhead_full")).count(), 2);
 }
@@ -122,8 +122,6 @@ fn refusals_do_not_wait_for_the_disk() {
 fn a_disk_without_room_folds_what_has_to_be_written() {
     let mut w = World::new();
     w.send("m1");
-    let settings = w.settings.clone();
-    let _ = settings;
     w.working(1, "r1");
     let before = w.row(1).version;
     // The same story without room: one save for all that happened meanwhile.
@@ -157,6 +155,67 @@ fn a_parked_delegation_ends_and_its_caller_is_told() {
     let now = w.now;
     w.cell.park(crate::world::task(1), now);
     w.run();
-    w.told("0 settled t1 FAILED input_parked\n0 line 1: t1 FAILED");
+    w.told("0 settled t1 FAILED input_parked\n0 line 1: t1 FAILED\n0 stop t1");
     assert_eq!(w.row(1).reason, Some(Reason::InputParked));
+}
+
+#[test]
+fn a_cut_holds_its_slot_also_after_a_restart() {
+    let mut w = World::with(|a| a.bulkhead.max_in_flight = 1);
+    w.send("m1");
+    w.working(1, "r1");
+    w.after(5_700);
+    w.crash(false);
+    assert_eq!(w.in_flight("hotels"), 1, "the agent may still be at it");
+    w.cancel_answered(1, CancelAnswer::GoesOn);
+    assert_eq!(w.in_flight("hotels"), 0);
+}
+
+#[test]
+fn an_agent_that_may_have_an_answer_is_told_that_nobody_waits() {
+    let mut w = World::new();
+    w.send("m1");
+    w.replies(1, TaskState::InputRequired);
+    w.follow_up("a", 1);
+    w.log.clear();
+    w.crash(false);
+    w.told("-- restart\n0 settled t1 FAILED outcome_unknown\n0 cancel t1 r1");
+    w.cancel_answered(1, CancelAnswer::Ended(TaskState::Canceled));
+    assert_eq!(w.in_flight("hotels"), 0);
+}
+
+#[test]
+fn what_an_agent_has_ends_also_if_it_is_not_configured_any_more() {
+    let mut w = World::with(|a| a.bulkhead.max_in_flight = 1);
+    w.immediately("asks");
+    w.replies(1, TaskState::InputRequired);
+    w.immediately("runs");
+    w.working(2, "r2");
+    w.immediately("waits");
+    w.settings = Default::default();
+    w.log.clear();
+    w.crash(false);
+    w.told("-- restart\n0 watch t2 r2\n0 send t3 #1 turn 1");
+    for n in [2, 3] {
+        w.fails(n, Reason::AgentUnknown, Delivery::NotSent);
+    }
+    w.log.clear();
+    w.send("new");
+    w.told("0 line 4: refused agent_draining");
+    w.after(86_400_000);
+    w.told("86400000 settled t1 FAILED expired\n86400000 cancel t1 r1");
+    w.after(60_000);
+    assert_eq!(w.cell.held(), 0);
+}
+
+#[test]
+fn a_stop_refuses_also_who_waits_behind_a_turn() {
+    let mut w = World::new();
+    w.send("m1");
+    w.follow_up("a", 1);
+    w.log.clear();
+    w.give(watertight_engine::input::Input::ShuttingDown);
+    w.told("0 line 2: refused shutting_down");
+    w.replies(1, TaskState::InputRequired);
+    w.told("0 settled t1 INPUT_REQUIRED\n0 line 1: t1 INPUT_REQUIRED");
 }

@@ -17,17 +17,14 @@ fn a_full_bulkhead_waits_a_moment_and_refuses_the_next_at_once() {
     w.told(
         "0 send t1 #1 turn 1
          0 send t2 #1 turn 1
-         0 line 5: refused bulkhead_full
-         0 discard t5",
+         0 line 5: refused bulkhead_full",
     );
     w.after(499);
     w.told("");
     w.after(1);
     w.told(
         "500 line 3: refused bulkhead_full
-         500 discard t3
-         500 line 4: refused bulkhead_full
-         500 discard t4",
+         500 line 4: refused bulkhead_full",
     );
     assert_eq!(w.rows.len(), 2, "what is refused leaves no row");
 }
@@ -111,14 +108,13 @@ fn an_ejected_agent_is_refused_at_once_then_gets_one_trial() {
     }
     w.log.clear();
     w.send("d");
-    w.told("0 line 4: refused breaker_open\n0 discard t4");
+    w.told("0 line 4: refused breaker_open");
     w.after(5_000);
     w.send("e");
     w.send("f");
     w.told(
         "5000 send t5 #1 turn 1
-         5000 line 6: refused breaker_open
-         5000 discard t6",
+         5000 line 6: refused breaker_open",
     );
     w.replies(5, TaskState::Completed);
     w.send("g");
@@ -143,13 +139,54 @@ fn an_ejection_turns_the_short_line_away_and_holds_the_queue() {
     w.fails(1, Reason::AgentReset, Delivery::MaybeDelivered);
     w.told(
         "0 line 3: refused breaker_open
-         0 discard t3
          0 settled t1 FAILED agent_reset
          0 line 1: t1 FAILED",
     );
     assert_eq!(w.row(4).state, TaskState::Submitted, "accepted work is held, never failed");
     w.after(5_000);
     w.told("5000 send t4 #1 turn 1");
+}
+
+#[test]
+fn a_trial_that_is_canceled_makes_way_for_another() {
+    let mut w = World::with(|a| {
+        breaking(a);
+        a.breaker.consecutive_failures = 1;
+    });
+    w.send("a");
+    w.fails(1, Reason::AgentReset, Delivery::MaybeDelivered);
+    w.after(5_000);
+    w.send("b");
+    w.immediately("q");
+    w.working(2, "r2");
+    w.log.clear();
+    w.cancel(2);
+    w.after(1_000);
+    w.told(
+        "5000 cancel t2 r2
+         6000 settled t2 CANCELED canceled
+         6000 line 2: t2 CANCELED
+         6000 line 4: t2 CANCELED
+         6000 send t3 #1 turn 1",
+    );
+}
+
+#[test]
+fn who_waits_in_line_while_a_trial_begins_is_turned_away() {
+    let mut w = World::with(|a| {
+        breaking(a);
+        a.breaker.consecutive_failures = 1;
+        a.bulkhead.max_in_flight = 1;
+        a.cancel_grace = Span::from_millis(5_200);
+    });
+    w.send("a");
+    w.after(5_700);
+    w.after(5_000);
+    w.send("b");
+    w.send("c");
+    w.log.clear();
+    w.after(200);
+    w.told("10900 line 3: refused breaker_open\n10900 stop t1\n10900 send t2 #1 turn 1");
 }
 
 #[test]
@@ -180,7 +217,7 @@ fn retry_after_is_shared_by_all_callers_of_the_agent() {
     w.log.clear();
     w.send_with("b", |s| s.principal.caller = "bob".into());
     w.immediately("c");
-    w.told("0 line 2: refused agent_pacing\n0 discard t2\n0 line 3: t3 SUBMITTED");
+    w.told("0 line 2: refused agent_pacing\n0 line 3: t3 SUBMITTED");
     assert_eq!(w.row(3).turn.waiting_on, Some(Reason::AgentPacing));
     w.after(2_000);
     w.told("2000 send t3 #1 turn 1");

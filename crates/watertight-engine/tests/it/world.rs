@@ -96,6 +96,7 @@ impl World {
             known: None,
             budget: WireBudget { remaining_s: Some(6.0), depth: Some(2), fanout: Some(4) },
             parent: None,
+            arrived: self.now,
         };
         change(&mut submission);
         self.give(Input::Submitted(Box::new(submission)));
@@ -107,9 +108,14 @@ impl World {
     }
 
     pub(crate) fn follow_up(&mut self, message: &str, named: u64) -> u64 {
+        self.follow_up_with(message, named, |_| {})
+    }
+
+    pub(crate) fn follow_up_with(&mut self, message: &str, named: u64, change: impl Fn(&mut Submission)) -> u64 {
         self.send_with(message, |s| {
             s.names = Some(Named { task: task(named), terminal: false });
             s.context = format!("ctx-{named}").into();
+            change(s);
         })
     }
 
@@ -209,7 +215,7 @@ impl World {
                 self.tell(output);
             }
             assert_eq!(self.cell.audit(), Vec::<String>::new());
-            if self.cell.waiting() == 0 {
+            if self.cell.wake().is_none_or(|at| at > self.now) {
                 break;
             }
         }
@@ -286,7 +292,6 @@ impl World {
                 let reason = reason.map_or(String::new(), |reason| format!(" {}", reason.as_str()));
                 format!("settled t{} {state}{reason}", n(task))
             }
-            Output::Discard { task } => format!("discard t{}", n(task)),
         };
         self.log.push(format!("{at:>5} {text}"));
     }

@@ -55,7 +55,7 @@ impl Driver {
                     }
                 }
                 Output::Forget { task } => forgotten.push(task),
-                Output::Publish { .. } | Output::Settled { .. } | Output::Discard { .. } => {}
+                Output::Publish { .. } | Output::Settled { .. } => {}
             }
         }
         for task in forgotten {
@@ -85,7 +85,6 @@ impl Driver {
             | Output::Watch(_)
             | Output::Cancel { .. }
             | Output::Stop { .. }
-            | Output::Discard { .. }
             | Output::Forget { .. } => {}
         }
     }
