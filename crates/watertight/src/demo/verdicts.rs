@@ -66,7 +66,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Verdict> {
 fn neighbour(facts: &Facts, agent: Agent) -> Verdict {
     let id = if agent == Agent::Flights { "flights_unchanged" } else { "fx_unchanged" };
     let verdict =
-        Verdict::new(id, format!("{agent} does not notice: p99 within 10 % or 30 ms of before, every call ok"));
+        Verdict::new(id, format!("{agent} does not notice: p99 at most 10 % or 30 ms above before, every call ok"));
     let calls = |phase| facts.records.calls.iter().filter(move |c| c.agent == agent && c.phase == phase);
     let p99 = |phase| calls(phase).map(Call::took).collect::<Samples>().quantile(99);
     let (Some(before), Some(during)) = (p99(Phase::Before), p99(Phase::During)) else { return verdict };
@@ -74,7 +74,7 @@ fn neighbour(facts: &Facts, agent: Agent) -> Verdict {
     let allowed = NEIGHBOUR_SLACK.max(before / 10);
     let text = format!("p99 {} before, {} during the fault; {ok} of {all} ok", show(before), show(during));
     let figures = [("before_s", round(before)), ("during_s", round(during)), ("calls", all as f64), ("ok", ok as f64)];
-    verdict.measured(during.abs_diff(before) <= allowed && ok == all, text, &figures)
+    verdict.measured(during <= before + allowed && ok == all, text, &figures)
 }
 
 fn slots_full(facts: &Facts) -> Verdict {

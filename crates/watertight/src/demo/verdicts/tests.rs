@@ -97,6 +97,13 @@ fn each_wrong_thing_fails_its_own_verdict() {
 }
 
 #[test]
+fn a_neighbour_that_was_slower_before_the_fault_is_no_failure() {
+    let mut facts = good();
+    facts.records.calls.push(call(Agent::Fx, Phase::Before, 9_000, 282, Outcome::Ok));
+    assert_eq!(failing(&facts), Vec::<&str>::new());
+}
+
+#[test]
 fn what_was_not_seen_does_not_pass() {
     let mut facts = good();
     facts.records = Records::default();
