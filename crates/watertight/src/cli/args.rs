@@ -100,7 +100,7 @@ pub(super) struct Gateway {
 pub(super) struct SendArgs {
     /// The agent's name.
     pub(super) agent: String,
-    /// What to say; `-` reads it from stdin.
+    /// What to say; `-` reads it from stdin. May be left out where there is --data.
     #[arg(required_unless_present = "data")]
     pub(super) text: Option<String>,
     /// A JSON value to send as a data part.
@@ -130,6 +130,19 @@ pub(super) struct TasksArgs {
     pub(super) gateway: Gateway,
 }
 
+const STATES: [&str; 8] =
+    ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "AUTH_REQUIRED", "COMPLETED", "FAILED", "CANCELED", "REJECTED"];
+
+/// A task's state as it is printed here, as A2A writes it, or in small letters with hyphens.
+fn state(said: &str) -> Result<String, String> {
+    let state = said.to_ascii_uppercase().replace('-', "_");
+    let state = state.strip_prefix("TASK_STATE_").unwrap_or(&state);
+    match STATES.contains(&state) {
+        true => Ok(format!("TASK_STATE_{state}")),
+        false => Err(format!("a task's state is one of {}", STATES.join(", "))),
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(super) enum TasksCommand {
     /// The latest tasks, of one agent or of all.
@@ -137,8 +150,8 @@ pub(super) enum TasksCommand {
         /// Only this agent's.
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
-        /// Only in this state, such as WORKING.
-        #[arg(long, value_name = "STATE")]
+        /// Only in this state, such as WORKING or INPUT_REQUIRED.
+        #[arg(long, value_name = "STATE", value_parser = state)]
         status: Option<String>,
         /// At most so many of each agent.
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -247,5 +260,8 @@ mod tests {
         assert!(parse("watertight send fx --data {}").is_ok());
         assert!(parse("watertight send fx hi --stream --no-wait").is_err());
         assert!(parse("watertight tasks list --limit 101").is_err());
+        assert!(parse("watertight tasks list --status input-required").is_ok());
+        assert!(parse("watertight tasks list --status TASK_STATE_WORKING").is_ok());
+        assert!(parse("watertight tasks list --status busy").is_err());
     }
 }

@@ -12,6 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 use watertight_a2a::sse::{Item, Limits, Reader};
+use watertight_policy::reason::{Kind, Reason};
 
 use super::args::Gateway;
 use super::exit::{Code, Failure};
@@ -33,6 +34,8 @@ pub(super) struct RpcError {
     message: String,
     reason: String,
     task: Option<String>,
+    /// How many milliseconds to leave it alone.
+    again: Option<u64>,
     raw: Value,
 }
 
@@ -46,15 +49,30 @@ impl RpcError {
             message: error["message"].as_str().unwrap_or("").to_owned(),
             reason: info["reason"].as_str().unwrap_or("").to_owned(),
             task: info["metadata"]["taskId"].as_str().map(str::to_owned),
+            again: info["metadata"]["retryAfterMs"].as_str().and_then(|ms| ms.parse().ok()),
             raw: error.clone(),
         }
     }
 
-    /// As a command ends with it. A task that failed is something else than a refusal.
+    /// As a command ends with it. A task that failed is something else than a refusal, and a line that was cut is
+    /// neither: the task goes on.
     pub(super) fn failure(&self) -> Failure {
+        let code = match Reason::from_word(&self.reason) {
+            Some(Reason::ShuttingDown | Reason::ReaderLagged) if self.task.is_some() => Code::Unfinished,
+            Some(reason) if reason.kind() == Kind::Failure => Code::Failed,
+            Some(_) | None => Code::Refused,
+        };
+        let mut text = safe_line(&self.message);
+        match (code, self.task.as_deref(), self.again) {
+            (Code::Unfinished, Some(task), _) => text += &format!("; see watertight tasks show {}", safe_line(task)),
+            (_, _, Some(ms)) => text += &format!(" Try again in {} s.", ms.div_ceil(1_000)),
+            _ => {}
+        }
+        if self.reason == Reason::Unauthenticated.as_str() {
+            text += "; --token-file names the file that holds it";
+        }
         let reason = if self.reason.is_empty() { String::new() } else { format!(" [{}]", safe_line(&self.reason)) };
-        let code = if self.task.is_some() && self.code != -32602 { Code::Failed } else { Code::Refused };
-        Failure::new(code, format!("{}{reason} ({})", safe_line(&self.message), self.code))
+        Failure::new(code, format!("{text}{reason} ({})", self.code))
     }
 
     pub(super) fn raw(&self) -> &Value {
@@ -178,13 +196,20 @@ impl Client {
         })
     }
 
+    /// The cause is the last of a chain, and the only one that says something to a person.
     fn unreachable(&self, e: &(dyn std::error::Error + 'static)) -> Failure {
-        let mut text = format!("the gateway cannot be reached at {}: {e}", self.base);
-        let mut cause = e.source();
-        while let Some(e) = cause {
-            text.push_str(&format!(": {e}"));
-            cause = e.source();
+        let mut cause = e;
+        while let Some(e) = cause.source() {
+            cause = e;
         }
+        let refused = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let help = match refused {
+            Some(std::io::ErrorKind::ConnectionRefused) => {
+                "; start it with watertight serve, or say with --url where it is"
+            }
+            Some(_) | None => "",
+        };
+        let text = format!("the gateway cannot be reached at {}: {}{help}", self.base, safe_line(&cause.to_string()));
         Failure::new(Code::Unreachable, text)
     }
 
@@ -202,8 +227,13 @@ fn outcome(body: &Value) -> Result<Outcome, Failure> {
 }
 
 fn read_token(path: &Path) -> Result<String, Failure> {
-    let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
-    Ok(text.trim().to_owned())
+    let wrong = |what: &str| Failure::usage(format!("--token-file {}: {what}", path.display()));
+    let text = fs::read_to_string(path).map_err(|e| wrong(&e.to_string()))?;
+    match text.trim() {
+        "" => Err(wrong("it is empty")),
+        token if token.bytes().any(|b| !b.is_ascii_graphic()) => Err(wrong("it holds more than one token")),
+        token => Ok(token.to_owned()),
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]

@@ -24,7 +24,7 @@ pub(super) enum Code {
 /// What `--help` says about it.
 pub(super) const TABLE: &str = "Exit codes:
   0    done
-  1    the task or the check failed
+  1    the task, the check or the gateway itself failed
   2    the command line or the configuration makes no sense
   3    refused; the message says the reason
   4    the gateway cannot be reached

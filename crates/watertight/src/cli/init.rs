@@ -16,7 +16,10 @@ pub(super) fn run(args: &InitArgs) -> Result<Code, Failure> {
     let (config, key) = (args.dir.join("watertight.toml"), args.dir.join("watertight.key"));
     fs::create_dir_all(&args.dir).map_err(|e| failed(&args.dir, &e))?;
     if let Some(there) = [&config, &key].into_iter().find(|path| path.exists()) {
-        return Err(Failure::usage(format!("{} is there already, and is not overwritten", there.display())));
+        return Err(Failure::usage(format!(
+            "{} is there already, and nothing is overwritten: name another directory",
+            there.display()
+        )));
     }
     let new = InstanceKey::generate().map_err(|e| failed(&key, &e))?;
     new.write_new(&key).map_err(|e| failed(&key, &e))?;

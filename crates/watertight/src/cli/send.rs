@@ -78,6 +78,9 @@ async fn stream(client: &Client, args: &SendArgs, params: &Value) -> Result<Code
     if shown.open_line {
         output::line("");
     }
+    if last.is_ok() && matches!(shown.state.as_str(), "SUBMITTED" | "WORKING") {
+        output::note("the stream ended before the task did; see watertight tasks show");
+    }
     last
 }
 
@@ -109,20 +112,33 @@ impl Shown {
             (None, None) => return Code::Unfinished,
         };
         let (state, code) = state_of(of);
-        if state != self.state {
+        let said = safe(&if whole { answer(of) } else { text_of(&of["status"]["message"]["parts"]) });
+        // What an agent says at work is progress; what it says at the end, or asks, is what the caller waits for.
+        let answers = code != Code::Unfinished || is_question(&state);
+        let progress = if answers || whole { "" } else { said.as_str() };
+        if state != self.state || !progress.is_empty() {
             if std::mem::take(&mut self.open_line) {
                 output::line("");
             }
             let id = of.get("id").or(of.get("taskId")).and_then(Value::as_str).unwrap_or("");
-            output::note(&format!("task {} {state}", safe_line(id)));
+            output::note(format!("task {} {state}  {}", safe_line(id), progress.replace('\n', "\\n")).trim_end());
             state.clone_into(&mut self.state);
         }
-        let said = if whole { answer(of) } else { text_of(&of["status"]["message"]["parts"]) };
-        if code != Code::Unfinished && !said.is_empty() && !self.text {
-            output::line(&safe(&said));
+        if answers && !said.is_empty() {
+            match self.text && code == Code::Failed {
+                // Part of an answer stands on stdout already; why it is not whole is no part of it.
+                true => output::note(&said),
+                false if !self.text || is_question(&state) => output::line(&said),
+                false => {}
+            }
         }
         code
     }
+}
+
+/// The task waits for its caller.
+fn is_question(state: &str) -> bool {
+    matches!(state, "INPUT_REQUIRED" | "AUTH_REQUIRED")
 }
 
 /// Prints a result for people, and says how the command ends.

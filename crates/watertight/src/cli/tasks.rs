@@ -39,9 +39,7 @@ async fn list(
     let agents = named_or_all(client, agent).await?;
     let mut params = json!({"pageSize": limit});
     if let Some(status) = status {
-        let status = status.to_ascii_uppercase().replace('-', "_");
-        let prefixed = if status.starts_with("TASK_STATE_") { status } else { format!("TASK_STATE_{status}") };
-        params["status"] = json!(prefixed);
+        params["status"] = json!(status);
     }
     let mut all: Vec<(String, Value)> = Vec::new();
     for agent in agents {
@@ -56,14 +54,43 @@ async fn list(
         output::line(&json!({ "tasks": all }).to_string());
         return Ok(Code::Ok);
     }
-    for (agent, task) in &all {
-        let id = task["id"].as_str().unwrap_or("");
+    if all.is_empty() {
+        output::note("there are no such tasks");
+        return Ok(Code::Ok);
+    }
+    let rows = all.iter().map(|(agent, task)| {
         let ours = &task["metadata"]["watertight"];
         let why = ours["reason"].as_str().or(ours["waitingOn"].as_str()).unwrap_or("");
-        let row = format!("{id:32}  {:16}  {agent:16}  {:24}  {why}", state_of(task).0, changed(task));
-        output::line(safe_line(&row).trim_end());
-    }
+        let id = task["id"].as_str().unwrap_or("");
+        [id, &state_of(task).0, agent, &to_the_second(&changed(task)), why].map(safe_line)
+    });
+    output::out(&table(["TASK", "STATE", "AGENT", "CHANGED", "REASON"], rows.collect()));
     Ok(Code::Ok)
+}
+
+/// Columns as wide as what stands in them.
+fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+    let mut widths = head.map(str::len);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in std::iter::once(&head.map(str::to_owned)).chain(&rows) {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// `2026-01-02T03:04:05.678Z` without the fraction: enough for people.
+fn to_the_second(time: &str) -> String {
+    match time.split_once('.') {
+        Some((seconds, _)) if time.ends_with('Z') => format!("{seconds}Z"),
+        Some(_) | None => time.to_owned(),
+    }
 }
 
 /// The task, through the door of the agent that has it.
@@ -107,5 +134,24 @@ fn show(agent: &str, task: &Value, as_json: bool) {
     let said = answer(task);
     if !said.is_empty() {
         output::line(&format!("\n{}", safe(&said)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_head_and_columns_that_fit() {
+        let rows = vec![["1", "COMPLETED", ""], ["12345", "FAILED", "agent_reset"]].into_iter();
+        let text = table(["TASK", "STATE", "REASON"], rows.map(|row| row.map(str::to_owned)).collect());
+        assert_eq!(text, "TASK   STATE      REASON\n1      COMPLETED\n12345  FAILED     agent_reset\n");
+    }
+
+    #[test]
+    fn times_are_shown_to_the_second() {
+        assert_eq!(to_the_second("2026-01-02T03:04:05.678901Z"), "2026-01-02T03:04:05Z");
+        assert_eq!(to_the_second("2026-01-02T03:04:05Z"), "2026-01-02T03:04:05Z");
+        assert_eq!(to_the_second(""), "");
     }
 }
