@@ -49,7 +49,8 @@ async fn run_demo(args: DemoArgs) -> ExitCode {
         (false, false) => demo::Mode::Walls,
     };
     let color = output::wants_color();
-    let options = demo::Options { seconds: args.seconds, mode, json: args.json, port: args.port, color };
+    let view = output::is_screen() && !args.json;
+    let options = demo::Options { seconds: args.seconds, mode, json: args.json, port: args.port, color, view };
     match demo::run(options).await {
         Ok(ending) => ExitCode::from(ending.exit_code()),
         Err(e) => {

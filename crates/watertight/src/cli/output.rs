@@ -48,7 +48,13 @@ pub(super) fn safe_line(text: &str) -> String {
 /// Whether stdout is a terminal that wants colors.
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
 pub(super) fn wants_color() -> bool {
-    std::env::var("NO_COLOR").map_or(true, |value| value.is_empty()) && io::stdout().is_terminal()
+    std::env::var("NO_COLOR").map_or(true, |value| value.is_empty()) && is_screen()
+}
+
+/// Whether stdout is a terminal on which a cursor can be moved.
+#[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
+pub(super) fn is_screen() -> bool {
+    io::stdout().is_terminal() && std::env::var("TERM").is_ok_and(|term| !term.is_empty() && term != "dumb")
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The run itself: starts the cast, sends the trips, slows hotels and heals it, and gathers the facts.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +45,6 @@ pub(super) async fn run(
     let doors = doors.each_ref().map(String::as_str);
     let orchestrator = Arc::new(Orchestrator::new(Clock::start(), doors, shared_pool));
     let view = View { mode: options.mode, schedule, gateway, color: options.color };
-    let on_terminal = !options.json && std::io::stdout().is_terminal();
     let trips = async {
         trips(&orchestrator, &watcher, &hotels, schedule).await?;
         settle(&hotels, options.mode).await
@@ -55,8 +53,8 @@ pub(super) async fn run(
         log = trips => log?,
         error = children.died() => return Err(error),
         never = watcher.run(&orchestrator) => match never {},
-        never = view.on_terminal(&orchestrator, &watcher), if on_terminal => match never {},
-        never = view.as_lines(&orchestrator, &watcher), if !on_terminal => match never {},
+        never = view.on_terminal(&orchestrator, &watcher), if options.view => match never {},
+        never = view.as_lines(&orchestrator, &watcher), if !options.view => match never {},
     };
     let seen = watcher.seen().clone();
     let facts = Facts {
@@ -94,7 +92,9 @@ async fn start_gateway(children: &mut Children, home: &Path, agents: &[String; 3
 
 /// The bulkheads of the example, and a breaker on hotels that opens after its eight slots have been cut once.
 fn configuration(home: &Path, agents: &[String; 3], port: u16) -> String {
-    let mut text = format!("listen = \"127.0.0.1:{port}\"\n\n[store]\npath = {}\n", quoted(&home.join("data")));
+    let data = quoted(&home.join("data"));
+    // Ctrl-C ends the demo at once, whatever hangs in it.
+    let mut text = format!("listen = \"127.0.0.1:{port}\"\n\n[store]\npath = {data}\n\n[drain]\nlimit = \"500ms\"\n");
     for (agent, url) in Agent::ALL.iter().zip(agents) {
         let limits = agent.bulkhead();
         let _infallible = write!(
@@ -223,7 +223,7 @@ mod tests {
     fn the_configuration_names_the_example_s_walls() {
         let urls = ["http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"].map(str::to_owned);
         let text = configuration(Path::new("/tmp/x y"), &urls, 0);
-        assert!(text.starts_with("listen = \"127.0.0.1:0\"\n\n[store]\npath = \"/tmp/x y/data\"\n"));
+        assert!(text.starts_with("listen = \"127.0.0.1:0\"\n\n[store]\npath = \"/tmp/x y/data\"\n\n[drain]\n"));
         let fx =
             "[agents.fx]\nurl = \"http://127.0.0.1:3\"\nmax_in_flight = 4\nmax_waiting = 8\nmax_wait = \"200ms\"\n";
         assert!(text.contains(fx));

@@ -63,8 +63,10 @@ pub(crate) struct Options {
     pub(crate) json: bool,
     /// The gateway's port; 0 takes any free one.
     pub(crate) port: u16,
-    /// Whether colour may be used on a terminal.
+    /// Whether stdout is a terminal that takes colour.
     pub(crate) color: bool,
+    /// Whether stdout is a terminal to draw on.
+    pub(crate) view: bool,
 }
 
 /// How a demo ended that could run.
@@ -139,10 +141,12 @@ pub(crate) async fn run(options: Options) -> Result<Ending, Error> {
         report = conduct::run(&options, schedule, &mut children, home.path()) => report.map(Some),
         () = stop_signal() => Ok(None),
     };
+    if let Ok(None) = ending {
+        output::progress("interrupted: ending the agents and the gateway");
+    }
     children.end().await;
     let Some(report) = ending? else { return Ok(Ending::Interrupted) };
-    let color = options.color && io::IsTerminal::is_terminal(&io::stdout());
-    output::out(&if options.json { report.json() } else { report.text(color) });
+    output::out(&if options.json { report.json() } else { report.text(options.color) });
     Ok(if report.pass { Ending::AllHold } else { Ending::SomeDoNotHold })
 }
 
