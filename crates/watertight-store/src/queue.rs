@@ -1,9 +1,9 @@
 //! What waits for the store's thread: bounded, in order, and every commit answered exactly once.
 //!
 //! Nobody waits here to be let in. A driver asks for [`Queue::room`] before it makes another commit; one that does not
-//! ask meets a hard limit, at which its commit fails. Deltas are dropped at the soft limit already.
+//! ask meets a hard limit, at which its commit fails. Deltas are dropped long before that.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
@@ -24,6 +24,11 @@ const BATCH_BYTES: usize = 1024 * 1024;
 /// Above these there is no room: a driver gathers inputs instead.
 const ROOM_COMMITS: usize = 64;
 const ROOM_BYTES: usize = 16 * 1024 * 1024;
+/// Deltas that may wait, of one task and of all: every commit stands behind them, so that an agent that floods would
+/// make all the others wait. A crash would cost what is dropped; who reads now has it already.
+const DELTAS_OF_ONE: usize = 256;
+const MAX_DELTAS: usize = 1_024;
+const DELTA_BYTES: usize = 4 * 1024 * 1024;
 /// Above these a commit is refused.
 const MAX_COMMITS: usize = 8_192;
 const MAX_BYTES: usize = 256 * 1024 * 1024;
@@ -91,6 +96,10 @@ pub(crate) struct Queue {
 struct State {
     items: VecDeque<Item>,
     bytes: usize,
+    /// Deltas that wait, by their task, and all together.
+    deltas: BTreeMap<TaskId, usize>,
+    delta_count: usize,
+    delta_bytes: usize,
     closed: bool,
     /// Tasks with a lost delta: what follows it would not fit, until there is a whole record again.
     torn: BTreeSet<TaskId>,
@@ -146,7 +155,7 @@ impl Queue {
     pub(crate) fn append(&self, fence: u64, delta: Delta) {
         let mut state = self.state();
         let bytes = delta.body.bytes.len() + 64;
-        if state.closed || state.torn.contains(&delta.task) || state.bytes + bytes > ROOM_BYTES {
+        if state.closed || state.torn.contains(&delta.task) || !state.has_room_for(&delta, bytes) {
             state.torn.insert(delta.task);
             self.counts.dropped.fetch_add(1, Relaxed);
             return;
@@ -166,6 +175,11 @@ impl Queue {
     fn push(&self, mut state: MutexGuard<'_, State>, item: Item) {
         if let Item::Work(work) = &item {
             state.bytes += work.bytes;
+            if let Job::Delta(delta) = &work.job {
+                *state.deltas.entry(delta.task).or_default() += 1;
+                state.delta_count += 1;
+                state.delta_bytes += work.bytes;
+            }
         }
         state.items.push_back(item);
         drop(state);
@@ -202,6 +216,10 @@ impl Queue {
                 break;
             }
             state.bytes -= work.bytes;
+            if let Job::Delta(delta) = &work.job {
+                let (task, bytes) = (delta.task, work.bytes);
+                state.delta_taken(task, bytes);
+            }
             batch.push(item);
         }
         Some(batch)
@@ -256,6 +274,27 @@ impl Queue {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn has_room_for(&self, delta: &Delta, bytes: usize) -> bool {
+        let own = self.deltas.get(&delta.task).copied().unwrap_or_default();
+        let few = own < DELTAS_OF_ONE && self.delta_count < MAX_DELTAS;
+        // One alone may be larger: it was bounded where it came in.
+        let small = self.delta_bytes == 0 || self.delta_bytes + bytes <= DELTA_BYTES;
+        few && small && self.bytes + bytes <= ROOM_BYTES
+    }
+
+    fn delta_taken(&mut self, task: TaskId, bytes: usize) {
+        self.delta_count -= 1;
+        self.delta_bytes -= bytes;
+        if let Some(own) = self.deltas.get_mut(&task) {
+            *own -= 1;
+            if *own == 0 {
+                self.deltas.remove(&task);
+            }
+        }
     }
 }
 

@@ -82,6 +82,34 @@ fn after_a_lost_delta_nothing_is_read_that_does_not_fit() {
 }
 
 #[test]
+fn a_flood_of_deltas_makes_no_commit_wait_and_costs_no_other_task_its_own() {
+    both(|store, lease| {
+        let (flooded, calm) = (row(1), row(2));
+        let whole = vec![with_record(&flooded, body("whole")), with_record(&calm, body("whole"))];
+        assert_eq!(commit(&store, lease.fence, whole), Ok(()));
+        let gate = hold(&store, lease.fence);
+        for seq in 1..=10_000 {
+            store.append(flooded.task, lease.fence, seq, body("one of very many"));
+        }
+        store.append(calm.task, lease.fence, 1, body("a word"));
+        // A large one is too much beside others, and too much for its own task.
+        store.append(calm.task, lease.fence, 2, bulk(5 << 20));
+        assert!(store.room());
+        assert_eq!(store.stats().deltas_dropped, 10_000 - 256 + 1);
+        drop(gate);
+        assert_eq!(commit(&store, lease.fence, vec![]), Ok(()));
+        assert_eq!(store.record(flooded.task).unwrap().unwrap().1.len(), 256);
+        assert_eq!(store.record(calm.task), Ok(Some((body("whole"), vec![body("a word")]))));
+
+        let again = vec![with_record(&next(&calm, TaskState::Working), body("again"))];
+        assert_eq!(commit(&store, lease.fence, again), Ok(()));
+        store.append(calm.task, lease.fence, 3, bulk(5 << 20));
+        assert_eq!(commit(&store, lease.fence, vec![]), Ok(()));
+        assert_eq!(store.record(calm.task).unwrap().unwrap().1.len(), 1);
+    });
+}
+
+#[test]
 fn load_gives_what_is_not_over_in_order() {
     both(|store, lease| {
         let mut writes = Vec::new();
