@@ -8,6 +8,7 @@ mod key;
 mod meant;
 mod report;
 mod secret;
+mod shape;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -138,7 +139,7 @@ impl Config {
     pub fn load(path: &Path, listen: Option<SocketAddr>, env: Env<'_>) -> Result<Config, Invalid> {
         let name = path.display().to_string();
         let source = fs::read_to_string(path).map_err(|e| {
-            Invalid::plain(format!("the configuration cannot be read: {name}: {e}\nwatertight init makes one"))
+            Invalid::plain(format!("the configuration cannot be read: {name}: {e}; watertight init makes one"))
         })?;
         let dir = path.parent().unwrap_or(Path::new(""));
         Config::parse(&name, &source, dir, listen, env)
@@ -155,7 +156,7 @@ impl Config {
         let file: written::File = toml::from_str(source).map_err(|e| {
             let problem = report::Problem {
                 span: e.span().unwrap_or(0..0),
-                message: e.message().to_owned(),
+                message: shape::in_words(e.message()),
                 help: None,
                 hide: false,
             };

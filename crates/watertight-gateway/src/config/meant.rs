@@ -202,7 +202,18 @@ impl Judge<'_> {
             reserve: self.span(written.reserve.as_ref(), d.budget.reserve.min(remaining.div(10))),
         };
         if let Err(e) = budget.validate() {
-            self.say(written.budget.as_ref().or(written.reserve.as_ref()).unwrap_or(name), e);
+            let text = match e {
+                budget::InvalidParams::DefaultAboveMax => {
+                    format!("budget, {remaining}, is longer than max_budget, {}", budget.max_remaining)
+                }
+                budget::InvalidParams::ReserveSwallowsDefault => {
+                    format!(
+                        "budget, {remaining}, is not longer than reserve, {}: no time would be left",
+                        budget.reserve
+                    )
+                }
+            };
+            self.say(written.budget.as_ref().or(written.reserve.as_ref()).unwrap_or(name), text);
         }
         AgentSettings {
             bulkhead,

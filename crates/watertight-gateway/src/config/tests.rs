@@ -91,8 +91,32 @@ fn an_empty_file_listens_on_loopback() {
 #[test]
 fn an_unknown_key_is_pointed_at() {
     let text = wrong("[agents.a]\nurl = \"http://localhost/\"\nmax_inflight = 3\n");
-    assert!(text.contains("unknown field `max_inflight`"), "{text}");
+    assert!(text.contains("unknown field `max_inflight`: did you mean `max_in_flight`?"), "{text}");
     assert!(text.contains("watertight.toml:3:1"), "{text}");
+}
+
+#[test]
+fn a_wrong_shape_is_told_in_the_file_s_words() {
+    let agent = |line: &str| wrong(&format!("[agents.a]\nurl = \"http://localhost/\"\n{line}\n"));
+    for (text, part) in [
+        (
+            agent("max_in_flight = \"8\""),
+            "a whole number belongs here, without quotes and sign, such as 8\n --> watertight.toml:3:17",
+        ),
+        (agent("max_in_flight = -1"), "a whole number belongs here"),
+        (
+            agent("max_wait = 500"),
+            "times and sizes have a unit, such as \"500ms\" or \"16MiB\"\n --> watertight.toml:3:12",
+        ),
+        (agent("idempotent = \"yes\""), "true or false belongs here, without quotes"),
+        (agent("[agents.a]"), "this name stands here for the second time\n --> watertight.toml:3:9"),
+        (wrong("[agents.a]\nmax_in_flight = 3\n"), "`url` is missing\n --> watertight.toml:1:1"),
+        (wrong("[[agents]]\nname = \"a\"\n"), "such as [agents.hotels]"),
+        (wrong("[agents]\na = \"http://localhost/\"\n"), "a table belongs here"),
+        (wrong("[callers.a]\ntoken = \"env:OPS\"\nagents = \"a\"\n"), "a list belongs here"),
+    ] {
+        assert!(text.contains(part), "missing: {part}\nin: {text}");
+    }
 }
 
 #[test]
@@ -130,7 +154,7 @@ breaker.failure_rate = "200%"
         "`500` is no length of time: write a number and a unit, such as 500ms, 30s, 5m or 24h\n --> watertight.toml:4:12",
         "0 is too few: at least 1\n --> watertight.toml:5:17",
         "`push` is not one of \"auto\", \"stream\", \"poll\", \"blocking\"\n --> watertight.toml:6:8",
-        "reserve is not below remaining, so nothing could be delegated\n --> watertight.toml:7:10",
+        "budget, 0.1s, is not longer than reserve, 1s: no time would be left\n --> watertight.toml:7:10",
         "url carries a user name or a password\n  --> watertight.toml:10:7",
         "`1 TB` is no size",
         "`host` is no header that can be set\n  --> watertight.toml:12:13",
