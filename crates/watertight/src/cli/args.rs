@@ -153,7 +153,7 @@ pub(super) enum TasksCommand {
         /// Only in this state, such as WORKING or INPUT_REQUIRED.
         #[arg(long, value_name = "STATE", value_parser = state)]
         status: Option<String>,
-        /// At most so many of each agent.
+        /// At most so many.
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
         limit: u32,
     },

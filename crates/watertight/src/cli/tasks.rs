@@ -49,6 +49,7 @@ async fn list(
     }
     let changed = |task: &Value| task["status"]["timestamp"].as_str().unwrap_or("").to_owned();
     all.sort_by_key(|(_, task)| std::cmp::Reverse(changed(task)));
+    all.truncate(limit as usize);
     if as_json {
         let all: Vec<Value> = all.into_iter().map(|(agent, task)| json!({"agent": agent, "task": task})).collect();
         output::line(&json!({ "tasks": all }).to_string());
