@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::ids::{AgentId, Attempt, LineId, TaskId};
 use crate::input::Input;
 use crate::output::{Commit, Output};
-use crate::record::{Row, Save, TaskState};
+use crate::record::{Cancel, Row, Save, TaskState};
 use crate::settings::Settings;
 
 /// Inputs that one step takes at most.
@@ -179,14 +179,13 @@ impl Cell {
         for (task, output) in std::mem::take(&mut self.engine.out) {
             let needs = task.map_or(0, |task| match self.engine.dirty.contains_key(&task) {
                 true => self.next,
-                false => self.saved_in(task),
+                false => self.engine.saved_in(task),
             });
             match needs <= self.engine.durable {
                 true => self.ready.push_back(output),
                 false => self.held.entry(needs).or_default().push(output),
             }
         }
-        self.engine.departed.clear();
         for input in self.handling.drain(..).filter(|input| unsaved && is_news(input)) {
             self.in_doubt.push_back((self.next, input));
         }
@@ -199,21 +198,20 @@ impl Cell {
         let mut saves = Vec::with_capacity(self.engine.dirty.len() + self.engine.extra.len());
         for (task, dirty) in std::mem::take(&mut self.engine.dirty) {
             let Some(live) = self.engine.live.get_mut(&task) else { continue };
+            if live.is_proposed() {
+                continue;
+            }
             live.row.version += 1;
             live.saved_in = n;
-            saves.push(Save::Delegation {
-                row: Box::new(live.row.clone()),
-                message: dirty.message,
-                record: dirty.record,
-            });
+            let mut row = Box::new(live.row.clone());
+            if let Some(turn) = &live.previous {
+                // The turn that may take its place is not accepted.
+                row.turn.clone_from(turn);
+            }
+            saves.push(Save::Delegation { row, message: dirty.message, record: dirty.record });
         }
         saves.append(&mut self.engine.extra);
         Some(Commit { n, saves })
-    }
-
-    fn saved_in(&self, task: TaskId) -> u64 {
-        let live = self.engine.live.get(&task).map(|live| live.saved_in);
-        live.or_else(|| self.engine.departed.get(&task).copied()).unwrap_or(0)
     }
 
     /// All commits up to this one are durable.
@@ -274,14 +272,16 @@ impl Cell {
     /// cell goes on.
     pub fn park(&mut self, task: TaskId, now: Time) {
         self.engine.now = self.engine.now.max(now);
-        let Some(live) = self.engine.live.get(&task) else { return };
-        match live.row.state.is_terminal() {
-            true => self.engine.quiet(task, false),
-            false => {
-                self.engine.settle(task, TaskState::Failed, Some(Reason::InputParked));
-                self.engine.quiet(task, false);
-            }
+        self.engine.take_back(task, Reason::InputParked, None);
+        let Some(live) = self.engine.live.get_mut(&task) else { return };
+        if live.row.cancel == Cancel::Owed {
+            live.row.cancel = Cancel::Unknown;
         }
+        match live.row.state.is_terminal() {
+            true => self.engine.save(task),
+            false => self.engine.settle(task, TaskState::Failed, Some(Reason::InputParked)),
+        }
+        self.engine.quiet(task, false);
     }
 
     /// A live delegation's row, as the engine has it now: not necessarily durable yet.

@@ -69,8 +69,6 @@ pub(crate) struct Engine {
     pub(crate) extra: Vec<Save>,
     /// Outputs, each with the task whose latest save it stands on.
     pub(crate) out: Vec<(Option<TaskId>, Output)>,
-    /// Delegations that left memory in this step, and the last save that outputs about them stand on.
-    pub(crate) departed: BTreeMap<TaskId, u64>,
 }
 
 impl Engine {
@@ -95,7 +93,6 @@ impl Engine {
             dirty: BTreeMap::new(),
             extra: Vec::new(),
             out: Vec::new(),
-            departed: BTreeMap::new(),
         }
     }
 
@@ -199,6 +196,17 @@ impl Engine {
     /// The row and the current turn's message have to be written.
     pub(crate) fn save_message(&mut self, task: TaskId) {
         self.dirty.entry(task).or_default().message = true;
+    }
+
+    /// The commit that has the latest save of this task. None is needed for what is not in memory: nothing leaves it
+    /// before all about it is durable.
+    pub(crate) fn saved_in(&self, task: TaskId) -> u64 {
+        self.live.get(&task).map_or(0, |live| live.saved_in)
+    }
+
+    /// Everything decided about this task is on disk.
+    pub(crate) fn is_durable(&self, task: TaskId) -> bool {
+        self.saved_in(task) <= self.durable && !self.dirty.contains_key(&task)
     }
 
     /// An output that stands on what is saved of this task.
@@ -399,14 +407,14 @@ impl Engine {
     fn let_go(&mut self, task: TaskId) {
         let Some(live) = self.live.get(&task) else { return };
         let owed = live.row.cancel == Cancel::Owed || live.is_cut() || live.lock.is_some();
-        if owed || self.dirty.contains_key(&task) || !live.row.state.is_terminal() {
+        if owed || !self.is_durable(task) || !live.row.state.is_terminal() {
             return self.linger(task);
         }
         self.emit(task, Output::Forget { task });
         self.remove(task);
     }
 
-    /// Drops everything that points to a delegation. Outputs about it keep standing on its last save.
+    /// Drops everything that points to a delegation.
     pub(crate) fn remove(&mut self, task: TaskId) {
         for timer in Timer::ALL {
             self.set_timer(task, timer, None);
@@ -415,7 +423,6 @@ impl Engine {
         let key = context_key(&live.row.principal, &live.row.agent, &live.row.context);
         self.context_unref(&key);
         self.dirty.remove(&task);
-        self.departed.insert(task, live.saved_in);
         for key in live.keys {
             if self.keys.get(&key).is_some_and(|used| used.task == task) {
                 self.keys.remove(&key);

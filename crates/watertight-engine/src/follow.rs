@@ -95,12 +95,6 @@ impl Engine {
         self.answerable.iter().copied().find(|task| self.is_durable(*task))
     }
 
-    /// Everything decided about this task is on disk.
-    fn is_durable(&self, task: TaskId) -> bool {
-        let saved = self.live.get(&task).is_none_or(|live| live.saved_in <= self.durable);
-        saved && !self.dirty.contains_key(&task)
-    }
-
     /// Whoever waits behind turns that are over, and can go on now, does, and their twins with them.
     pub(crate) fn go_on(&mut self) {
         while let Some(task) = self.next_answerable() {

@@ -43,7 +43,8 @@ impl Engine {
             return self.set_wait_timer(task);
         }
         if let Some(parent) = parent.and_then(|parent| self.live.get_mut(&parent)) {
-            parent.row.turn.budget.refund();
+            let paid = parent.previous.as_mut().unwrap_or(&mut parent.row.turn);
+            paid.budget.refund();
             let parent = parent.row.task;
             self.save(parent);
         }

@@ -55,10 +55,8 @@ impl Engine {
     fn joins_earlier(&mut self, s: &Submission) -> bool {
         let used = self.keys.get(&key_of(s)).copied();
         let (first, fingerprint) = match (used, s.known) {
-            // What the store said of it may be older.
-            (Some(used), _) if self.live.get(&used.task).is_some_and(|live| live.row.never_sent(used.turn)) => {
-                return false;
-            }
+            // What the store said of it may be older. Its own task it joins in any case: it was asked for again.
+            (Some(used), _) if used.task != s.task && self.was_never_sent(used) => return false,
             (Some(used), _) => (used.task, used.fingerprint),
             (None, Some(known)) if !known.never_sent => (known.task, known.fingerprint),
             (None, _) => return false,
@@ -85,6 +83,10 @@ impl Engine {
             self.emit(first, Output::Answer { line: s.line, answer: Answer::Task { task: first, replay: true } });
         }
         true
+    }
+
+    fn was_never_sent(&self, used: KeyUse) -> bool {
+        self.live.get(&used.task).is_some_and(|live| live.row.never_sent(used.turn))
     }
 
     /// Why nothing new is taken at all.

@@ -86,6 +86,29 @@ fn an_answer_to_a_childs_question_costs_its_parent_nothing() {
 }
 
 #[test]
+fn a_refund_does_not_write_down_what_is_not_accepted() {
+    let fx = |s: &mut watertight_engine::input::Submission| s.agent = watertight_engine::ids::AgentId::new("fx");
+    let mut w = World::new();
+    w.send("root");
+    w.send("a");
+    for m in ["b", "c"] {
+        w.send_with(m, fx);
+    }
+    w.send_with("child", |s| {
+        fx(s);
+        s.parent = Some(task(1));
+    });
+    w.after(100);
+    w.replies(1, TaskState::InputRequired);
+    w.send("d");
+    w.follow_up("answer", 1);
+    w.log.clear();
+    w.after(400);
+    w.told("500 line 5: refused bulkhead_full");
+    assert_eq!((w.row(1).turn.no, w.row(1).turn.budget.fanout), (1, 4));
+}
+
+#[test]
 fn a_turn_whose_time_is_over_is_not_started_however_late_we_look() {
     let mut w = World::with(|a| a.bulkhead.max_in_flight = 1);
     w.send_with("a", |s| s.budget.remaining_s = Some(60.0));

@@ -219,3 +219,30 @@ fn a_stop_refuses_also_who_waits_behind_a_turn() {
     w.replies(1, TaskState::InputRequired);
     w.told("0 settled t1 INPUT_REQUIRED\n0 line 1: t1 INPUT_REQUIRED");
 }
+
+#[test]
+fn a_caller_asked_for_again_gets_its_own_task_even_if_that_has_failed_meanwhile() {
+    let mut w = World::with(|a| a.bulkhead.max_in_flight = 1);
+    w.send("m1");
+    w.send_with("m2", |s| s.context = "c".into());
+    w.replies(1, TaskState::Completed);
+    w.durable = false;
+    w.fails(2, Reason::AgentConnectRefused, Delivery::NotSent);
+    w.durable = true;
+    w.log.clear();
+    w.crash(true);
+    w.told("-- restart\n0 settled t2 FAILED agent_connect_refused\n0 line 2: t2 FAILED (replay)");
+}
+
+#[test]
+fn what_is_over_stays_in_memory_until_the_disk_has_it() {
+    let mut w = World::new();
+    w.send("m1");
+    w.durable = false;
+    w.replies(1, TaskState::Completed);
+    w.after(60_000);
+    assert_eq!(w.cell.held(), 1, "nobody could answer for it");
+    w.commit_all();
+    w.after(60_000);
+    assert_eq!(w.cell.held(), 0);
+}

@@ -28,6 +28,10 @@ pub(crate) struct World {
     pub(crate) durable: bool,
     pending: Vec<watertight_engine::output::Commit>,
     pub(crate) attempts: BTreeMap<TaskId, Attempt>,
+    /// Lines that are not answered, and whose caller is still there.
+    open: BTreeSet<u64>,
+    /// Lines that are not answered, and whose caller has left.
+    left: BTreeSet<u64>,
     next: u64,
 }
 
@@ -69,6 +73,8 @@ impl World {
             durable: true,
             pending: Vec::new(),
             attempts: BTreeMap::new(),
+            open: BTreeSet::new(),
+            left: BTreeSet::new(),
             next: 1,
         }
     }
@@ -99,6 +105,7 @@ impl World {
             arrived: self.now,
         };
         change(&mut submission);
+        self.open.insert(n);
         self.give(Input::Submitted(Box::new(submission)));
         n
     }
@@ -171,6 +178,7 @@ impl World {
         let line = self.next;
         self.next += 1;
         let (principal, agent) = (alice(), AgentId::new("hotels"));
+        self.open.insert(line);
         self.give(Input::CancelAsked { line: LineId(line), principal, agent, task: task(n) });
         line
     }
@@ -179,7 +187,18 @@ impl World {
         self.give(Input::CancelAnswered { task: task(n), answer });
     }
 
+    pub(crate) fn lines_so_far(&self) -> u64 {
+        self.next - 1
+    }
+
+    pub(crate) fn open_lines(&self) -> &BTreeSet<u64> {
+        &self.open
+    }
+
     pub(crate) fn hang_up(&mut self, line: u64) {
+        if self.open.remove(&line) {
+            self.left.insert(line);
+        }
         self.give(Input::LineClosed { line: LineId(line) });
     }
 
@@ -214,7 +233,8 @@ impl World {
             while let Some(output) = self.cell.poll_output() {
                 self.tell(output);
             }
-            assert_eq!(self.cell.audit(), Vec::<String>::new());
+            let audit = self.cell.audit();
+            assert!(audit.is_empty(), "{audit:#?}\nafter {:#?}", &self.log[self.log.len().saturating_sub(12)..]);
             if self.cell.wake().is_none_or(|at| at > self.now) {
                 break;
             }
@@ -249,6 +269,10 @@ impl World {
         let salvaged = std::mem::replace(&mut self.cell, empty).salvage();
         let running: BTreeSet<(TaskId, Attempt)> = self.attempts.iter().map(|(task, at)| (*task, *at)).collect();
         let (running, salvaged) = if alive { (running, salvaged) } else { Default::default() };
+        if !alive {
+            self.open.clear();
+            self.left.clear();
+        }
         self.cell = Cell::restore(self.settings.clone(), 7, rows, running, salvaged, self.now);
         self.log.push("-- restart".into());
         self.run();
@@ -272,6 +296,9 @@ impl World {
                     Answer::ContextMismatch => "other context".into(),
                     Answer::NotCancelable => "not cancelable".into(),
                 };
+                // An answer that waits for the disk does not hear its caller leave.
+                let heard = self.open.remove(&line.0) || self.left.remove(&line.0);
+                assert!(heard, "line {} is answered, and was not open", line.0);
                 format!("line {}: {answer}", line.0)
             }
             Output::Send(d) => {
