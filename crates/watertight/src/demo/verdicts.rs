@@ -65,8 +65,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Verdict> {
 
 fn neighbour(facts: &Facts, agent: Agent) -> Verdict {
     let id = if agent == Agent::Flights { "flights_unchanged" } else { "fx_unchanged" };
-    let verdict =
-        Verdict::new(id, format!("{agent} does not notice: p99 at most 10 % or 30 ms above before, every call ok"));
+    let verdict = Verdict::new(id, format!("{agent} does not notice: p99 at most 10 % or 30 ms higher, every call ok"));
     let calls = |phase| facts.records.calls.iter().filter(move |c| c.agent == agent && c.phase == phase);
     let p99 = |phase| calls(phase).map(Call::took).collect::<Samples>().quantile(99);
     let (Some(before), Some(during)) = (p99(Phase::Before), p99(Phase::During)) else { return verdict };
