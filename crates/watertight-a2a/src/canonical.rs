@@ -8,7 +8,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::json::{Value, hex4, skip_scalar, skip_string};
+use crate::json::{Value, escaped_byte, hex4, skip_scalar, skip_string};
 
 /// The first 128 bits of the SHA-256 of a canonical text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,13 +162,8 @@ fn normalise_string(quoted: &[u8], out: &mut Vec<u8>) {
         let escaped = text.get(at + 1).copied().unwrap_or(b'\\');
         at += 2;
         match escaped {
-            b'b' => plain(8, out),
-            b'f' => plain(12, out),
-            b'n' => plain(b'\n', out),
-            b'r' => plain(b'\r', out),
-            b't' => plain(b'\t', out),
             b'u' => at += unit(text, at, out),
-            other => plain(other, out),
+            letter => plain(escaped_byte(letter), out),
         }
     }
     out.push(b'"');

@@ -361,23 +361,30 @@ fn unescape(text: &[u8]) -> (Cow<'_, str>, bool) {
         let escaped = text.get(at + 1).copied().unwrap_or(b'\\');
         at += 2;
         match escaped {
-            b'b' => out.push(8),
-            b'f' => out.push(12),
-            b'n' => out.push(b'\n'),
-            b'r' => out.push(b'\r'),
-            b't' => out.push(b'\t'),
             b'u' => {
                 let (letter, used) = unescape_unit(text, at);
                 at += used;
                 exact &= letter.is_some();
                 out.extend_from_slice(letter.unwrap_or('\u{fffd}').encode_utf8(&mut [0; 4]).as_bytes());
             }
-            other => out.push(other),
+            letter => out.push(escaped_byte(letter)),
         }
     }
     match String::from_utf8(out) {
         Ok(text) => (Cow::Owned(text), exact),
         Err(bad) => (Cow::Owned(String::from_utf8_lossy(bad.as_bytes()).into_owned()), false),
+    }
+}
+
+/// The byte that a backslash and this letter stand for.
+pub(crate) const fn escaped_byte(letter: u8) -> u8 {
+    match letter {
+        b'b' => 8,
+        b'f' => 12,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        other => other,
     }
 }
 
