@@ -67,7 +67,7 @@ impl std::error::Error for InvalidParams {}
 
 /// A place in the line. Tickets are never reused within one bulkhead, and lower ones came first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Ticket(pub u64);
+pub struct Ticket(u64);
 
 /// What [`Bulkhead::admit`] decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

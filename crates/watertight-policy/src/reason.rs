@@ -152,7 +152,7 @@ reasons! {
         "The request may have reached the agent, and nobody can say what came of it. Check with the agent before \
          repeating it."
     Expired "expired" Failure
-        "The delegation waited in the queue for longer than it may, and was never sent. Send it again if it is \
+        "The delegation waited for longer than it may, for a slot or for its caller's answer. Send it again if it is \
          still wanted."
     Canceled "canceled" Failure
         "The delegation was canceled. Nothing needs to be done."
