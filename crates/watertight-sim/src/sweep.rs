@@ -12,8 +12,8 @@ pub fn crashes(scenario: &Scenario, stride: u64) -> (Vec<Broken>, u64) {
     each_commit(scenario, stride, Fault::CrashAfter, |_, _| None)
 }
 
-/// The same with only the engine replaced: it has to continue exactly like the one it replaces, so each message has to
-/// end as it does without the fault.
+/// The same with only the engine replaced: every message still has to come to an end. Which one may differ, since the
+/// disk answers earlier then, and the agents' draws come in another order.
 pub fn reloads(scenario: &Scenario, stride: u64) -> (Vec<Broken>, u64) {
     each_commit(scenario, stride, Fault::ReloadAfter, |calm, shaken| {
         (calm.fates.len() != shaken.fates.len())
