@@ -12,7 +12,7 @@ use watertight_policy::breaker;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
-use crate::engine::Engine;
+use crate::engine::{Dirty, Engine};
 use crate::ids::{AgentId, Attempt, LineId, TaskId};
 use crate::input::Input;
 use crate::output::{Commit, Output};
@@ -24,6 +24,17 @@ pub const STEP_INPUTS: usize = 256;
 
 /// Due timers that one step takes at most.
 pub const STEP_TIMERS: usize = 512;
+
+/// A row that waits to be written.
+#[derive(Debug)]
+pub struct Waiting<'a> {
+    /// As it is now.
+    pub row: &'a Row,
+    /// The current turn's message is to be written with it.
+    pub message: bool,
+    /// Its whole record is.
+    pub record: bool,
+}
 
 /// One agent's walls at a moment.
 #[derive(Clone, Debug)]
@@ -54,7 +65,15 @@ pub struct Cell {
     mail: [VecDeque<Input>; 3],
     /// The number of the next commit.
     next: u64,
-    /// News of the world that was decided about, and the commit that makes its effects durable.
+    /// Steps so far.
+    steps: u64,
+    /// Since which step a row waits to be written.
+    since: BTreeMap<TaskId, u64>,
+    /// Outputs that stand on rows that no commit has taken yet.
+    unsaved: BTreeMap<TaskId, Vec<Output>>,
+    /// News of the world that was decided about, by the step; not all of its effects are in a commit yet.
+    news: VecDeque<(u64, Input)>,
+    /// The same, and the commit that makes its effects durable.
     in_doubt: VecDeque<(u64, Input)>,
     /// What the callers on open lines asked for. A line is open until its answer has left the cell.
     open: BTreeMap<LineId, Input>,
@@ -74,6 +93,10 @@ impl Cell {
             engine: Engine::new(settings, seed),
             mail: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
             next: 1,
+            steps: 0,
+            since: BTreeMap::new(),
+            unsaved: BTreeMap::new(),
+            news: VecDeque::new(),
             in_doubt: VecDeque::new(),
             open: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -138,6 +161,12 @@ impl Cell {
     /// Takes at most [`STEP_INPUTS`] inputs and [`STEP_TIMERS`] due timers, and decides. `room`: the store takes
     /// another commit; without it nothing is lost, what has to be written waits for a step that has room.
     pub fn step(&mut self, now: Time, room: bool) -> Option<Commit> {
+        self.step_within(now, room, |_| true)
+    }
+
+    /// Likewise, with a commit of bounded size: rows that do not fit wait for the next one. They are asked for in the
+    /// order in which they began to wait; the first is taken whatever is said of it.
+    pub fn step_within(&mut self, now: Time, room: bool, fits: impl FnMut(&Waiting<'_>) -> bool) -> Option<Commit> {
         self.engine.now = self.engine.now.max(now);
         self.engine.go_on();
         for _ in 0..STEP_INPUTS {
@@ -170,33 +199,76 @@ impl Cell {
                 break;
             }
         }
-        self.collect(room)
+        self.collect(room, fits)
     }
 
     /// Numbers what has to be written, and sorts the outputs by what they stand on.
-    fn collect(&mut self, room: bool) -> Option<Commit> {
+    fn collect(&mut self, room: bool, fits: impl FnMut(&Waiting<'_>) -> bool) -> Option<Commit> {
         let unsaved = !self.engine.dirty.is_empty() || !self.engine.extra.is_empty();
-        for (task, output) in std::mem::take(&mut self.engine.out) {
-            let needs = task.map_or(0, |task| match self.engine.dirty.contains_key(&task) {
-                true => self.next,
-                false => self.engine.saved_in(task),
-            });
-            match needs <= self.engine.durable {
-                true => self.ready.push_back(output),
-                false => self.held.entry(needs).or_default().push(output),
+        self.steps += 1;
+        self.since.retain(|task, _| self.engine.dirty.contains_key(task));
+        for task in self.engine.dirty.keys() {
+            self.since.entry(*task).or_insert(self.steps);
+        }
+        // A row that is not to be written after all: what stood on it stands on its last save.
+        let is_clean = |task: &&TaskId| !self.engine.dirty.contains_key(task);
+        for task in self.unsaved.keys().filter(is_clean).copied().collect::<Vec<_>>() {
+            for output in self.unsaved.remove(&task).unwrap_or_default() {
+                self.hold(self.engine.saved_in(task), output);
             }
         }
-        for input in self.handling.drain(..).filter(|input| unsaved && is_news(input)) {
-            self.in_doubt.push_back((self.next, input));
+        for (task, output) in std::mem::take(&mut self.engine.out) {
+            match task.filter(|task| self.engine.dirty.contains_key(task)) {
+                Some(task) => self.unsaved.entry(task).or_default().push(output),
+                None => self.hold(task.map_or(0, |task| self.engine.saved_in(task)), output),
+            }
         }
+        let step = self.steps;
+        self.news.extend(self.handling.drain(..).filter(|input| unsaved && is_news(input)).map(|input| (step, input)));
         self.blocked = unsaved && !room;
-        if !unsaved || !room {
-            return None;
+        let commit = (unsaved && room).then(|| self.write(fits));
+        // The effects of a step are in a commit when no row waits any more that began to wait by then.
+        let waits = self.since.values().min().copied().unwrap_or(u64::MAX);
+        while let Some((_, input)) = self.news.pop_front_if(|(step, _)| *step < waits) {
+            self.in_doubt.push_back((self.next - 1, input));
         }
+        commit
+    }
+
+    fn hold(&mut self, needs: u64, output: Output) {
+        match needs <= self.engine.durable {
+            true => self.ready.push_back(output),
+            false => self.held.entry(needs).or_default().push(output),
+        }
+    }
+
+    /// Takes the rows that fit out of those that wait.
+    fn due(&mut self, mut fits: impl FnMut(&Waiting<'_>) -> bool) -> BTreeMap<TaskId, Dirty> {
+        let mut order: Vec<(u64, TaskId)> = self.since.iter().map(|(task, since)| (*since, *task)).collect();
+        order.sort_unstable();
+        let mut due = BTreeMap::new();
+        for (_, task) in order {
+            let Some(dirty) = self.engine.dirty.get(&task).copied() else { continue };
+            let row = self.engine.live.get(&task).map(|live| &live.row);
+            let waiting = row.map(|row| Waiting { row, message: dirty.message, record: dirty.record });
+            if waiting.is_none_or(|waiting| fits(&waiting)) || due.is_empty() {
+                self.engine.dirty.remove(&task);
+                self.since.remove(&task);
+                due.insert(task, dirty);
+            }
+        }
+        due
+    }
+
+    /// A commit of what is due.
+    fn write(&mut self, fits: impl FnMut(&Waiting<'_>) -> bool) -> Commit {
         let n = self.next;
         self.next += 1;
-        let mut saves = Vec::with_capacity(self.engine.dirty.len() + self.engine.extra.len());
-        for (task, dirty) in std::mem::take(&mut self.engine.dirty) {
+        let due = self.due(fits);
+        let stand = due.keys().filter_map(|task| self.unsaved.remove(task)).flatten();
+        self.held.entry(n).or_default().extend(stand);
+        let mut saves = Vec::with_capacity(due.len() + self.engine.extra.len());
+        for (task, dirty) in due {
             let Some(live) = self.engine.live.get_mut(&task) else { continue };
             if live.is_proposed() {
                 continue;
@@ -210,8 +282,11 @@ impl Cell {
             }
             saves.push(Save::Delegation { row, message: dirty.message, record: dirty.record });
         }
-        saves.append(&mut self.engine.extra);
-        Some(Commit { n, saves })
+        // A key goes with the row that it names.
+        let dirty = &self.engine.dirty;
+        let goes = |save: &mut Save| !matches!(save, Save::Key { task, .. } if dirty.contains_key(task));
+        saves.extend(self.engine.extra.extract_if(.., goes));
+        Commit { n, saves }
     }
 
     /// All commits up to this one are durable.
@@ -263,7 +338,7 @@ impl Cell {
     /// then what the callers on open lines asked for (dedupe brings those back to their tasks whose acceptance was
     /// durable), then what was not decided about yet. Take the outputs that are ready first: they are due.
     pub fn salvage(self) -> Vec<Input> {
-        let in_doubt = self.in_doubt.into_iter().map(|(_, input)| input);
+        let in_doubt = self.in_doubt.into_iter().chain(self.news).map(|(_, input)| input);
         let handling = self.handling.into_iter().filter(is_news);
         in_doubt.chain(handling).chain(self.open.into_values()).chain(self.mail.into_iter().flatten()).collect()
     }

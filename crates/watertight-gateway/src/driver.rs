@@ -46,6 +46,11 @@ const APPEND_EVERY: Span = Span::from_millis(20);
 /// The walls are published this often.
 const STATS_EVERY: Span = Span::from_millis(20);
 
+/// Rows in one commit, and bytes of those that are not small.
+const COMMIT_ROWS: usize = 512;
+const COMMIT_BYTES: usize = 1 << 20;
+const SMALL: usize = 64 << 10;
+
 /// How long the store may take to write what it has been given, at the end.
 const FLUSH: Duration = Duration::from_millis(1_000);
 
@@ -73,6 +78,26 @@ pub(crate) struct Driver {
     looked: Time,
     appended: Time,
     published: Time,
+}
+
+/// What one commit takes: many small rows, and of the large ones as many as keep nobody waiting for long, neither this
+/// driver while it puts them together nor the commits of others behind them.
+#[derive(Default)]
+struct Size {
+    rows: usize,
+    large: usize,
+}
+
+impl Size {
+    fn takes(&mut self, bytes: usize) -> bool {
+        let is_small = bytes <= SMALL;
+        let takes = self.rows < COMMIT_ROWS && (is_small || self.large == 0 || self.large + bytes <= COMMIT_BYTES);
+        if takes {
+            self.rows += 1;
+            self.large += if is_small { 0 } else { bytes };
+        }
+        takes
+    }
 }
 
 /// Why the cell has to be loaded again.
@@ -195,13 +220,13 @@ impl Driver {
             return Err(Broken::Commit(why));
         }
         let room = self.shared.store.room();
-        let cell = &mut self.cell;
+        let (cell, hub, mut size) = (&mut self.cell, &self.shared.hub, Size::default());
         #[cfg(test)]
         let panics = self.shared.panics_now();
         #[cfg(not(test))]
         let panics = false;
         let step = AssertUnwindSafe(|| {
-            let commit = cell.step(now, room);
+            let commit = cell.step_within(now, room, |waiting| size.takes(hub.weight(waiting)));
             assert!(!panics, "as ordered by a drill");
             commit
         });

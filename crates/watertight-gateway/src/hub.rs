@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use watertight_a2a::record::Record;
+use watertight_engine::cell::Waiting;
 use watertight_engine::ids::{AgentId, Fingerprint, Key, LineId, Principal, TaskId};
 use watertight_engine::record::{Cancel, Delivery, ReplyKind, Row, TaskState};
 use watertight_policy::reason::Reason;
@@ -381,6 +382,13 @@ impl Hub {
         let principal = row.principal.clone();
         let key = Key { principal, agent: row.agent.clone(), message_id: row.turn.message_id.clone() };
         self.lock().proposed.get(&(key, row.turn.fingerprint)).map(|proposed| proposed.message.clone())
+    }
+
+    /// Bytes of what is written with a row, about.
+    pub(crate) fn weight(&self, waiting: &Waiting<'_>) -> usize {
+        let message = if waiting.message { self.proposed(waiting.row) } else { None };
+        let record = if waiting.record { self.live(waiting.row.task) } else { None };
+        message.map_or(0, |message| message.params.as_bytes().len()) + record.map_or(0, |live| live.bytes())
     }
 
     // ---- delegations ---------------------------------------------------------------------------------------------

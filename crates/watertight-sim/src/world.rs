@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use watertight_engine::cell::Cell;
+use watertight_engine::cell::{Cell, Waiting};
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{Fault, Input, Named, Outcome, Progress, Reply, Submission, Want, WireBudget};
 use watertight_engine::output::{Answer, Dispatch, Output};
@@ -162,7 +162,13 @@ impl<'a> World<'a> {
     fn step(&mut self) {
         self.report.steps += 1;
         let room = self.disk.has_room();
-        if let Some(commit) = self.cell.step(self.now, room) {
+        // Commits of every size: what does not fit waits for the next one.
+        let (mut rows, most) = (0, 1 + self.now.as_micros() % 4);
+        let fits = |_: &Waiting<'_>| {
+            rows += 1;
+            rows <= most
+        };
+        if let Some(commit) = self.cell.step_within(self.now, room, fits) {
             let takes = Span::from_micros(self.disk_rng.below(self.scenario.disk.as_micros().max(1)));
             let at = self.disk.next().map_or(self.now, |_| self.now) + takes;
             self.disk.write(at.max(self.disk.next().unwrap_or(at)), commit);

@@ -551,3 +551,27 @@ async fn who_leaves_while_the_store_is_behind_costs_nobody_the_cell() {
     assert_eq!((page.total, agent.asked("SendMessage")), (3, 3));
     assert!(handle.metrics().contains("watertight_cell_reloads_total 0"), "{}", handle.metrics());
 }
+
+#[tokio::test]
+async fn what_piled_up_while_the_store_was_behind_is_written_in_many_small_commits() {
+    let agent = FakeAgent::start(|_, params| Does::Result(json!({ "task": done(&remote_of(params), "42") }))).await;
+    let handle = start(vec![spec("fx", &agent, Mode::Blocking)]).await;
+    let hold = held_up(handle.store());
+    let large = |n: usize| {
+        let mut message = message(&format!("m-{n}"));
+        message["parts"][0]["text"] = json!("x".repeat(600 << 10));
+        let handle = handle.clone();
+        tokio::spawn(async move { handle.submit(call(message, Want::Accepted)).await })
+    };
+    let sent: Vec<_> = (0..24).map(large).collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = handle.store().stats().commits;
+    drop(hold);
+    for one in sent {
+        let accepted = timeout(PATIENCE, one).await.unwrap().unwrap().unwrap();
+        until(&handle, accepted.task, |view| view.state == TaskState::Completed).await;
+    }
+    assert!(handle.store().stats().commits - before >= 24);
+    assert_eq!(agent.asked("SendMessage"), 24);
+    assert!(handle.metrics().contains("watertight_cell_reloads_total 0"));
+}

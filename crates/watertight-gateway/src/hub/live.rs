@@ -264,6 +264,12 @@ impl Live {
         inner.ahead.clone().unwrap_or_else(|| inner.shown.clone())
     }
 
+    /// Bytes of the record with everything that was relayed.
+    pub(super) fn bytes(&self) -> usize {
+        let inner = self.lock();
+        inner.ahead.as_ref().unwrap_or(&inner.shown).bytes()
+    }
+
     /// What there is to say about how an attempt failed.
     pub(crate) fn explain(&self, attempt: Attempt, detail: Detail) {
         let mut inner = self.lock();
