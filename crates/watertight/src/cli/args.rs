@@ -45,8 +45,8 @@ pub(super) enum Command {
     /// Play the engine in virtual time, and check its invariants.
     #[command(after_help = TABLE)]
     Simulate(SimulateArgs),
-    /// One of the demo's agents.
-    #[command(hide = true)]
+    /// Run one of the demo's agents, to try a gateway with.
+    #[command(after_help = TABLE)]
     DemoAgent(AgentArgs),
 }
 
@@ -227,14 +227,17 @@ pub(super) struct SimulateWorld {
 
 #[derive(Debug, Args)]
 pub(super) struct AgentArgs {
+    /// Which one: flights, hotels or fx.
     #[arg(long)]
     pub(super) name: demo::Agent,
-    #[arg(long, default_value_t = 0)]
+    /// Its port; 0 takes any free one, and the line that is printed says which.
+    #[arg(long, default_value_t = 0, value_name = "P")]
     pub(super) port: u16,
-    #[arg(long, default_value_t = 200)]
+    /// How long it works on an answer.
+    #[arg(long, default_value_t = 200, value_name = "MS")]
     pub(super) latency_ms: u64,
     /// End when stdin closes.
-    #[arg(long)]
+    #[arg(long, hide = true)]
     pub(super) exit_with_stdin: bool,
 }
 

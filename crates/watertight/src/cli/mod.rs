@@ -67,5 +67,5 @@ async fn run_demo_agent(args: AgentArgs) -> Result<Code, Failure> {
         latency: Duration::from_millis(args.latency_ms),
         exit_with_stdin: args.exit_with_stdin,
     };
-    demo::agent::run(options).await.map(|()| Code::Ok).map_err(|e| Failure::new(Code::Refused, e.to_string()))
+    demo::agent::run(options).await.map(|()| Code::Ok).map_err(|e| Failure::new(Code::Failed, e.to_string()))
 }
