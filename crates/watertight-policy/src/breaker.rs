@@ -132,8 +132,6 @@ pub struct Snapshot {
     pub slow: u64,
     /// Failures in a row, before any cap.
     pub consecutive: u64,
-    /// Different callers in the window; those beyond what is tracked are one.
-    pub callers: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -280,8 +278,13 @@ impl Breaker {
             failures: total.failures,
             slow: total.slow,
             consecutive: self.run.len(),
-            callers: self.window.callers(),
         }
+    }
+
+    /// Different callers in the window, as of the last sample; those beyond what is tracked are one. Walks over the
+    /// window, which a [`Breaker::snapshot`] does not.
+    pub fn callers(&self) -> usize {
+        self.window.callers()
     }
 
     /// What traffic meets.

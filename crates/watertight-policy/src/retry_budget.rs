@@ -16,7 +16,7 @@ const BUCKETS: u32 = 10;
 pub struct Params {
     /// Retries per first attempt, in basis points (10 000 are one retry for each). Zero: the floor alone. At most
     /// 10 000. A tenth by default: enough for lost packets, harmless in an outage.
-    pub ratio_bp: u16,
+    pub ratio_bp: u32,
     /// Retries per window whatever the traffic, so that an agent called once a minute can be retried at all. Zero:
     /// none, and little traffic then gets no retry. `u32::MAX`: retries are not limited. One by default.
     pub floor: u32,
@@ -33,7 +33,7 @@ impl Default for Params {
 
 impl Params {
     /// Checked parameters: a ratio of at most one, and a window.
-    pub const fn try_new(ratio_bp: u16, floor: u32, window: Span) -> Result<Self, InvalidParams> {
+    pub const fn try_new(ratio_bp: u32, floor: u32, window: Span) -> Result<Self, InvalidParams> {
         if ratio_bp > 10_000 {
             return Err(InvalidParams::RatioAboveOne);
         }

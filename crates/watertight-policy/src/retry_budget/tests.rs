@@ -25,7 +25,7 @@ proptest! {
     /// width of a bucket, so there is room for one more in ten.
     #[test]
     fn retries_stay_within_their_share(
-        ratio_bp in 0..10_001u16, floor in 0..3u32, ops in proptest::collection::vec(op(), 0..400),
+        ratio_bp in 0..10_001u32, floor in 0..3u32, ops in proptest::collection::vec(op(), 0..400),
     ) {
         let window = Span::from_secs(1);
         let mut budget = RetryBudget::new(Params::try_new(ratio_bp, floor, window).unwrap());
