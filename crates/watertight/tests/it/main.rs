@@ -13,6 +13,7 @@ mod peer;
 
 mod breaker;
 mod cancel;
+mod chaos;
 mod crash;
 mod dedupe;
 mod faults;
