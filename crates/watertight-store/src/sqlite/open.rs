@@ -122,7 +122,7 @@ fn settle(connection: &Connection) -> rusqlite::Result<String> {
     // FULL: what is answered is on the disk. 1000 pages: a larger log makes no more commits, only later long ones.
     connection.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000; \
-         PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY; \
+         PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
          PRAGMA trusted_schema = OFF;",
     )?;
     connection.busy_timeout(Duration::from_secs(5))?;
