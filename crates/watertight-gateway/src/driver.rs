@@ -359,8 +359,7 @@ impl Driver {
             handle.abort();
         }
         for (id, line) in self.shared.lines.take_all() {
-            self.shared.hub.withdraw(id);
-            self.tell_at_the_end(line, Reason::ShuttingDown);
+            self.tell_at_the_end(id, line, Reason::ShuttingDown);
         }
         self.appended = Time::ZERO;
         let now = self.shared.clock.now();

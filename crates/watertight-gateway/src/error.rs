@@ -166,8 +166,11 @@ impl Problem {
             let mut error = Error::a2a(A2a::InvalidAgentResponse).message(problem.error.message.clone());
             error.data.append(&mut problem.error.data);
             problem.error = error;
-        } else if let Some(code) =
-            detail.and_then(|d| d.code).and_then(|code| i32::try_from(code).ok()).filter(|c| *c != 0)
+        } else if let Some(code) = detail
+            .filter(|_| is_answer(reason))
+            .and_then(|d| d.code)
+            .and_then(|code| i32::try_from(code).ok())
+            .filter(|c| *c != 0)
         {
             // The agent's own error goes through as it came, with ours behind it. Zero is no code.
             let said = detail.and_then(|d| d.message.clone()).filter(|said| !said.is_empty());
@@ -181,6 +184,13 @@ impl Problem {
         }
         problem
     }
+}
+
+/// Whether an error of the agent's is its answer to the message. Of a task that was lost, the detail may be the answer
+/// to a question of ours about it, and a caller would take it for its own.
+fn is_answer(reason: Reason) -> bool {
+    use Reason as R;
+    matches!(reason, R::AgentError | R::AgentUnauthorized | R::AgentRateLimited | R::AgentRejectedRequest)
 }
 
 fn named(error: Error, agent: &AgentId, task: Option<&str>) -> Error {

@@ -133,6 +133,8 @@ pub enum End {
     Lagged,
     /// The gateway stops; the work goes on when it is back. (Resumable.)
     ShuttingDown,
+    /// The store has been away for long: what happens meanwhile cannot be told. (Resumable.)
+    StoreAway,
 }
 
 /// What a heartbeat may tell.
@@ -377,6 +379,12 @@ impl Hub {
         }
     }
 
+    /// The delegation that took on what is asked on a line: as its first message, as a later one, or as a repeat.
+    pub(crate) fn of_line(&self, line: LineId) -> Option<Arc<Live>> {
+        let (key, _) = self.lock().lines.get(&line).cloned()?;
+        self.all().into_iter().find(|live| live.took_on(&key))
+    }
+
     /// The message of a row's turn, as long as somebody on a line waits for it to be accepted.
     pub(crate) fn proposed(&self, row: &Row) -> Option<Message> {
         let principal = row.principal.clone();
@@ -491,12 +499,17 @@ impl Hub {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// Ends all streams, also those that are still to be opened.
-    pub(crate) fn close_streams(&self, end: End) {
-        self.lock().closing = Some(end);
+    /// Ends the streams that are open now.
+    pub(crate) fn end_streams(&self, end: End) {
         for live in self.all() {
             live.close(end);
         }
+    }
+
+    /// Ends all streams, also those that are still to be opened.
+    pub(crate) fn close_streams(&self, end: End) {
+        self.lock().closing = Some(end);
+        self.end_streams(end);
     }
 
     /// A view of what only the store has.

@@ -126,6 +126,8 @@ impl Failure {
         let reason = match head.status {
             401 | 403 => Reason::AgentUnauthorized,
             429 => Reason::AgentRateLimited,
+            // An error that is none of JSON-RPC's is no A2A reply, whatever it says.
+            _ if !error.well_formed => Reason::AgentMalformed,
             _ => Reason::AgentError,
         };
         let kind = error.kind();

@@ -11,6 +11,7 @@
 //! ```
 
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -61,6 +62,8 @@ pub(super) struct Turn<'a> {
     pub(super) answered: bool,
     /// There is a task at the agent, so that a message is not all there is: how the turn ends is the task's to tell.
     has_task: bool,
+    /// Questions about the task without an answer, in a row, and when there was a sign of life before them.
+    silent: (u32, Instant),
 }
 
 impl<'a> Turn<'a> {
@@ -78,7 +81,8 @@ impl<'a> Turn<'a> {
         let remote = job.dispatch.remote_task.clone();
         let delivery = Delivery::NotSent;
         let has_task = remote.is_some();
-        Turn { agent, job, relay, along, endpoint, remote, delivery, answered: false, has_task }
+        let silent = (0, Instant::now());
+        Turn { agent, job, relay, along, endpoint, remote, delivery, answered: false, has_task, silent }
     }
 
     /// Sends the message, and follows what comes of it.
@@ -122,6 +126,7 @@ impl<'a> Turn<'a> {
         self.delivery = Delivery::MaybeDelivered;
         let now = asker.clock.now();
         let mut events = Events::new(answer, asker.limits(), asker.config.max_event_bytes, now);
+        self.alive();
         if class == Class::Stream {
             self.relay.learnt(News::Streaming);
         }
@@ -144,7 +149,11 @@ impl<'a> Turn<'a> {
     async fn follow(&mut self, events: &mut Events, again: bool) -> Result<Followed, Failure> {
         let (mut count, mut stale) = (0u32, false);
         loop {
-            match events.next(stale.then_some(SNAPSHOT_PAUSE)).await {
+            let next = match self.listen(events, stale).await? {
+                Listened::Heard(next) => next,
+                Listened::Over => return Ok(Followed::Over),
+            };
+            match next {
                 Next::Alive => self.relay.learnt(News::Heartbeat),
                 Next::Event(event) => {
                     let is_task = matches!(event.body, Body::Task(_));
@@ -174,7 +183,7 @@ impl<'a> Turn<'a> {
                     failure.delivery = failure.delivery.max(self.delivery);
                     self.delivery = failure.delivery;
                     // An error inside a stream may be the stream's and not the task's.
-                    return if failure.reason == Reason::AgentError && count > 0 {
+                    return if failure.code().is_some() && count > 0 {
                         Ok(Followed::Ended { why: failure, count })
                     } else {
                         Err(failure)
@@ -182,6 +191,72 @@ impl<'a> Turn<'a> {
                 }
             }
         }
+    }
+
+    /// What comes next of an answer. An agent that says nothing on it for long is asked beside it how the task stands:
+    /// silence there may be work, silence here too is the agent's.
+    async fn listen(&mut self, events: &mut Events, stale: bool) -> Result<Listened, Failure> {
+        let asks = self.answered && self.remote.is_some() && !stale;
+        let mut next = pin!(events.next(stale.then_some(SNAPSHOT_PAUSE)));
+        loop {
+            let config = &self.agent.asker.config;
+            let quiet = config.unreachable_after / 3;
+            let pause = if self.silent.0 == 0 { quiet } else { quiet.min(config.poll.1) };
+            let asked = async {
+                sleep(pause).await;
+                self.ask_task(self.ask_limit()).await
+            };
+            let asked = tokio::select! {
+                biased;
+                next = &mut next => {
+                    if !matches!(next, Next::End(Ending::Broken(_))) {
+                        self.alive();
+                    }
+                    return Ok(Listened::Heard(next));
+                }
+                asked = asked, if asks => asked,
+            };
+            match asked {
+                Ok(event) => {
+                    self.alive();
+                    self.relay.learnt(News::Polled);
+                    // What goes on is the stream's to tell; an end may have been lost on the way.
+                    let ends = event.state().is_some_and(|state| state.is_terminal() || state.is_interrupted());
+                    if ends && self.take(event)? == Said::Over {
+                        return Ok(Listened::Over);
+                    }
+                }
+                Err(failure) if failure.silent => self.unanswered(failure)?,
+                // Whatever it says, it is there.
+                Err(_) => self.alive(),
+            }
+        }
+    }
+
+    /// The agent gave a sign of life.
+    fn alive(&mut self) {
+        self.silent = (0, Instant::now());
+    }
+
+    /// A question got no answer. An error: one too many.
+    fn unanswered(&mut self, failure: Failure) -> Result<(), Failure> {
+        self.silent.0 += 1;
+        let (polls, since) = (self.silent.0, self.silent.1.elapsed());
+        self.relay.learnt(News::Silent { polls, since });
+        let given_up = polls >= 3 && since >= self.agent.asker.config.unreachable_after;
+        if given_up { Err(unreachable(failure, polls, since, self.delivery)) } else { Ok(()) }
+    }
+
+    /// How long one question waits: a third of the time after which an agent is given up on, so that three fit. Those
+    /// after the second do not outlive it.
+    fn ask_limit(&self) -> Duration {
+        let limit = ASK_LIMIT.min(self.agent.asker.config.unreachable_after / 3);
+        if self.silent.0 < 2 { limit } else { limit.min(self.left().max(limit / 10)) }
+    }
+
+    /// What is left of the time after which the agent is given up on.
+    fn left(&self) -> Duration {
+        self.agent.asker.config.unreachable_after.saturating_sub(self.silent.1.elapsed())
     }
 
     /// Hands one event over.
@@ -215,7 +290,7 @@ impl<'a> Turn<'a> {
 
     /// The answer was lost. What came of the message is found out, if there is anything to ask about.
     async fn recover(&mut self, why: Failure) -> Result<(), Failure> {
-        if self.remote.is_none() || why.reason == Reason::AgentMalformed {
+        if self.remote.is_none() || (why.reason == Reason::AgentMalformed && why.code().is_none()) {
             return Err(why);
         }
         self.relay.learnt(News::Lost);
@@ -226,8 +301,9 @@ impl<'a> Turn<'a> {
     pub(super) async fn resolve(&mut self, why: Failure) -> Result<(), Failure> {
         let (mut joins, mut pause) = (0, JOIN_PAUSE);
         loop {
-            match self.ask_task(ASK_LIMIT).await {
+            match self.ask_task(self.ask_limit()).await {
                 Ok(event) => {
+                    self.alive();
                     self.relay.learnt(News::Polled);
                     // An agent that may not have had the message, and shows the task as it was before it, tells nothing.
                     let interrupted = event.state().is_some_and(|state| state.is_interrupted());
@@ -238,8 +314,12 @@ impl<'a> Turn<'a> {
                         return Ok(());
                     }
                 }
-                Err(failure) if failure.silent => return self.poll(why).await,
+                Err(failure) if failure.silent => {
+                    self.unanswered(failure)?;
+                    return self.poll(why).await;
+                }
                 Err(failure) => {
+                    self.alive();
                     joins += 1;
                     if failure.is_definite() || joins >= MAX_JOINS {
                         return Err(why.because(failure, self.delivery));
@@ -284,6 +364,7 @@ impl<'a> Turn<'a> {
         let Ok(Ok(answer)) = timeout(ASK_LIMIT, called).await else { return Ok(Joined::Lost { news: false }) };
         let now = asker.clock.now();
         let mut events = Events::new(answer, asker.limits(), asker.config.max_event_bytes, now);
+        self.alive();
         self.relay.learnt(News::Streaming);
         match self.follow(&mut events, false).await {
             Ok(Followed::Over) => Ok(Joined::Over),
@@ -292,7 +373,8 @@ impl<'a> Turn<'a> {
                 self.relay.learnt(News::Lost);
                 Ok(Joined::Lost { news: count > 1 })
             }
-            Err(failure) if failure.final_word || failure.reason == Reason::ResultTooLarge => Err(failure),
+            Err(failure) if failure.final_word => Err(failure),
+            Err(failure) if matches!(failure.reason, Reason::ResultTooLarge | Reason::AgentUnreachable) => Err(failure),
             // About the stream, whatever it says: the task is asked for otherwise.
             Err(_) => Ok(Joined::Refused),
         }
@@ -351,27 +433,21 @@ impl<'a> Turn<'a> {
     /// Polls until the turn is over, or the agent is given up on.
     pub(super) async fn poll(&mut self, why: Failure) -> Result<(), Failure> {
         let config = self.agent.asker.config.clone();
-        let window = config.unreachable_after;
         let (least, most) = config.poll;
         let mut pause = least;
-        let (mut unanswered, mut alive_at) = (0u32, Instant::now());
         let (mut refused, mut last) = (0u32, None::<Json>);
         loop {
-            let left = window.saturating_sub(alive_at.elapsed());
-            let last_try = unanswered >= 2;
-            sleep(if last_try { jittered(pause).min(left) } else { jittered(pause) }).await;
+            let last_try = self.silent.0 >= 2;
+            sleep(if last_try { jittered(pause).min(self.left()) } else { jittered(pause) }).await;
             pause = (pause + pause / 2).min(most).max(least);
-            // A third of the window, so that three polls fit; those after the second do not outlive it.
-            let limit = ASK_LIMIT.min(window / 3);
-            let left = window.saturating_sub(alive_at.elapsed()).max(limit / 10);
-            let limit = if last_try { limit.min(left) } else { limit };
             let asked_at = Instant::now();
-            let answer = self.ask_task(limit).await;
+            let answer = self.ask_task(self.ask_limit()).await;
             // An answer that takes long, because it is large or the agent busy, is not asked for all the time.
             pause = pause.max(asked_at.elapsed() * 2).min(most);
             match answer {
                 Ok(event) => {
-                    (unanswered, alive_at, refused) = (0, Instant::now(), 0);
+                    refused = 0;
+                    self.alive();
                     self.relay.learnt(News::Polled);
                     let interrupted = event.state().is_some_and(|state| state.is_interrupted());
                     if interrupted && !self.answered {
@@ -385,16 +461,9 @@ impl<'a> Turn<'a> {
                         return Ok(());
                     }
                 }
-                Err(failure) if failure.silent => {
-                    unanswered += 1;
-                    let since = alive_at.elapsed();
-                    self.relay.learnt(News::Silent { polls: unanswered, since });
-                    if unanswered >= 3 && since >= window {
-                        return Err(unreachable(failure, unanswered, since, self.delivery));
-                    }
-                }
+                Err(failure) if failure.silent => self.unanswered(failure)?,
                 Err(failure) => {
-                    (unanswered, alive_at) = (0, Instant::now());
+                    self.alive();
                     self.relay.learnt(News::Polled);
                     if failure.reason == Reason::ResultTooLarge {
                         return Err(Failure { delivery: self.delivery, ..failure });
@@ -429,6 +498,12 @@ enum Followed {
         why: Failure,
         count: u32,
     },
+}
+
+/// What an answer, or a question beside it, gave.
+enum Listened {
+    Heard(Next),
+    Over,
 }
 
 enum Joined {

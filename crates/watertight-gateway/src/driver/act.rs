@@ -120,12 +120,15 @@ impl Driver {
     }
 
     /// Nobody answers a line any more: its caller gets the task as it is, if it was accepted.
-    pub(super) fn tell_at_the_end(&self, line: Line, otherwise: Reason) {
-        let live = self.shared.hub.live(line.task);
+    pub(super) fn tell_at_the_end(&self, id: LineId, line: Line, otherwise: Reason) {
+        let hub = &self.shared.hub;
+        let live = hub.of_line(id).or_else(|| hub.live(line.task));
+        hub.withdraw(id);
         let told = match live.and_then(|live| live.view()) {
             Some(view) => {
-                let stream = if line.stream { self.shared.hub.open(line.task, true) } else { None };
-                Told::Task { task: line.task, replay: false, view: Some(Box::new(view)), stream }
+                let (task, replay) = (view.task, view.task != line.task);
+                let stream = if line.stream { hub.open(task, true) } else { None };
+                Told::Task { task, replay, view: Some(Box::new(view)), stream }
             }
             None => refused(&line.agent, otherwise, None),
         };

@@ -18,9 +18,13 @@ use watertight_store::{Lease, Store};
 use super::inbox::line_of;
 use super::shared::Health;
 use super::{Broken, Driver, act};
+use crate::hub::End;
 
 /// Between two tries to load.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// How long streams live on without a store, by heartbeats and what needs no commit.
+const STREAMS_WAIT: Span = Span::from_secs(2);
 
 /// Panics over one delegation, after which it is parked.
 const PANICS: u32 = 2;
@@ -64,6 +68,9 @@ impl Driver {
             }
             self.refuse_all();
             self.shared.set_health(Health::NoStore);
+            if self.shared.clock.now().since(now) > STREAMS_WAIT {
+                self.shared.hub.end_streams(End::StoreAway);
+            }
             if self.shared.draining().is_some_and(|until| self.shared.clock.now() >= until) {
                 return;
             }
@@ -182,9 +189,9 @@ impl Driver {
         let mut asked = self.shared.inbox.asked_on();
         asked.extend(salvaged.iter().filter_map(line_of));
         for id in self.shared.lines.open_up_to(self.asked).into_iter().filter(|id| !asked.contains(id)) {
-            self.shared.hub.withdraw(id);
-            if let Some(line) = self.shared.lines.take(id) {
-                self.tell_at_the_end(line, Reason::Internal);
+            match self.shared.lines.take(id) {
+                Some(line) => self.tell_at_the_end(id, line, Reason::Internal),
+                None => self.shared.hub.withdraw(id),
             }
         }
     }
@@ -210,8 +217,13 @@ impl Driver {
         }
     }
 
+    /// Who waits is told. What was accepted before has its task, and may have reached the agent: only the rest is refused.
     fn refuse_all(&self) {
         for (id, line) in self.shared.lines.take_all() {
+            if self.shared.hub.of_line(id).is_some_and(|live| live.view().is_some()) {
+                self.tell_at_the_end(id, line, Reason::StoreUnavailable);
+                continue;
+            }
             self.shared.hub.withdraw(id);
             self.shared.metrics.refused(&line.agent, true, Reason::StoreUnavailable);
             let _ = line.to.send(act::refused(&line.agent, Reason::StoreUnavailable, Some(Span::from_millis(1_000))));

@@ -3,7 +3,7 @@
 use watertight_a2a::json::Json;
 use watertight_a2a::record::RenderOptions;
 use watertight_a2a::text::quote;
-use watertight_engine::record::Cancel;
+use watertight_engine::record::{Cancel, TaskState};
 
 use super::{state_of, wire_state};
 use crate::hub::TaskView;
@@ -36,6 +36,10 @@ fn ours(view: &TaskView) -> Option<Json> {
     }
     if view.cancel != Cancel::None {
         words.push(("cancel", view.cancel.as_str()));
+    }
+    // Work may have been done elsewhere; a caller that expects words should not take none for them.
+    if view.state == TaskState::Completed && view.record.measure().empty {
+        words.push(("remark", "empty_result"));
     }
     if let Some(late) = view.late {
         words.push(("late", late.as_str()));

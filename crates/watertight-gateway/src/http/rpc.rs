@@ -88,6 +88,9 @@ impl Line<'_> {
         let query = self.query.as_deref().and_then(version_in);
         let wrong = match Version::of_request(header, query.as_deref()) {
             Version::V1 => return Ok(()),
+            Version::V03 if header.is_some_and(|header| !header.trim().is_empty()) => {
+                "A2A version 0.3 is not spoken here".to_owned()
+            }
             Version::V03 => "no A2A version is named, which means 0.3, and 0.3 is not spoken here".to_owned(),
             Version::Unsupported(version) => format!("A2A version {version} is not spoken here"),
         };

@@ -109,6 +109,10 @@ impl Pump {
                 Reason::ReaderLagged,
                 "the reader did not keep up with the events, and its stream was closed; the task goes on: subscribe again",
             ),
+            End::StoreAway => (
+                Reason::StoreUnavailable,
+                "the gateway's store does not answer, so nothing can be told for now; the task goes on: subscribe again",
+            ),
             End::ShuttingDown => {
                 (Reason::ShuttingDown, "the gateway stops; the task goes on when it is back: subscribe again")
             }

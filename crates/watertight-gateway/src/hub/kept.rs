@@ -76,10 +76,11 @@ pub(crate) fn restore(row: &Row, stored: Option<(Bytes, Vec<Bytes>)>) -> (Record
     // Deltas may have run ahead of the row; and without a record the row's verdict is all that is known.
     let says = state_of(record.state());
     let ahead = says.is_terminal() || says.is_interrupted();
+    let detail = part("detail").map(|doc| detail(&doc));
     if says != row.state && (ahead || missing || row.state.is_terminal()) {
-        view::overrule(&mut record, row);
+        view::overrule(&mut record, row, detail.as_ref());
     }
-    (record, part("detail").map(|doc| detail(&doc)))
+    (record, detail)
 }
 
 fn detail(doc: &Json) -> Detail {

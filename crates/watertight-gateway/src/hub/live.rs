@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use watertight_a2a::event::{Body, Event as Heard};
 use watertight_a2a::record::{Delta, ENTRY_BYTES, Record};
-use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
+use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
 use watertight_engine::record::{Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
@@ -170,6 +170,13 @@ impl Live {
         self.principal == *principal && self.agent == *agent
     }
 
+    /// Whether its turn began with this message, as far as is durable.
+    pub(super) fn took_on(&self, key: &Key) -> bool {
+        let inner = self.lock();
+        let row = inner.staged.as_ref().or(inner.row.as_ref());
+        self.belongs_to(&key.principal, &key.agent) && row.is_some_and(|row| row.turn.message_id == key.message_id)
+    }
+
     /// An id of the agent's that is this delegation's alone.
     pub(super) fn claimed(&self, remote: &Arc<str>) {
         let mut inner = self.lock();
@@ -293,7 +300,7 @@ impl Live {
             }
         }
         if row.turn.phase == Phase::Ended && state_of(record.state()) != row.state {
-            overrule(Arc::make_mut(&mut record), row);
+            overrule(Arc::make_mut(&mut record), row, inner.detail.as_deref());
         }
         kept::record(&record, inner.detail.as_deref())
     }
@@ -555,7 +562,7 @@ impl Inner {
     fn author(&mut self, row: &Row, now: Time, live: &Live) {
         let view = self.view_for_unopened();
         self.last += 1;
-        overrule(Arc::make_mut(&mut self.shown), row);
+        overrule(Arc::make_mut(&mut self.shown), row, self.detail.as_deref());
         let body = self.shown.render_status_update(verdict(row).as_ref()).into();
         let event = Event { id: live.id(self.last), kind: EventKind::Status, state: Some(row.state), body };
         self.hand_out(Arc::new(event), view, now, live);

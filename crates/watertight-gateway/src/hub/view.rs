@@ -46,8 +46,9 @@ pub(crate) fn millis(at: Time) -> i64 {
     i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Writes the row's verdict into the record, over whatever the agent said.
-pub(crate) fn overrule(record: &mut Record, row: &Row) {
+/// Writes the row's verdict into the record, over whatever the agent said. Of the detail, what was seen is told, such as
+/// the limit that was passed; an error of the agent's own words is not put into ours.
+pub(crate) fn overrule(record: &mut Record, row: &Row, detail: Option<&Detail>) {
     let text = row.reason.filter(|_| row.state == TaskState::Failed);
     let message = text.map(|reason| {
         let id = format!("{}-{}-{reason}", row.task, row.turn.no);
@@ -56,7 +57,9 @@ pub(crate) fn overrule(record: &mut Record, row: &Row) {
             Delivery::MaybeDelivered => "; it may have received the message: outcome unknown",
             Delivery::Delivered => "",
         };
-        let text = format!("agent {}: {}{known} ({reason})", row.agent, first_sentence(reason));
+        let seen = detail.filter(|detail| detail.code.is_none()).and_then(|detail| detail.message.as_deref());
+        let seen = seen.filter(|seen| !seen.is_empty()).map(|seen| format!("; {seen}")).unwrap_or_default();
+        let text = format!("agent {}: {}{seen}{known} ({reason})", row.agent, first_sentence(reason));
         agent_message(&id, record.task_id(), record.context_id(), &text)
     });
     record.set_status(wire_state(row.state), message.as_ref(), millis(row.changed));

@@ -45,6 +45,9 @@ fn an_agents_faults_open_it_and_then_refusals_are_fast() {
         ("reset", (|_: &mut Wire| After::Reset) as fn(&mut Wire) -> After),
         ("error page", |wire| wire.answer(502, "text/html", b"<html>")),
         ("garbage", |wire| wire.answer(200, "application/json", b"[]")),
+        ("an error that is none", |wire| {
+            wire.answer(200, "application/json", br#"{"jsonrpc":"2.0","error":"model overloaded"}"#)
+        }),
         ("cut", |wire| {
             wire.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{");
             After::Close

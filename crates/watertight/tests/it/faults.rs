@@ -115,10 +115,10 @@ const STRANGE: &[(&str, Verdict, Answer)] = &[
             &json!({"jsonrpc": "2.0", "id": id, "result": {"task": done()}, "error": {"code": -32603, "message": "no"}}),
         )
     }),
-    ("an error that is a string", Verdict::Failure, |id| {
+    ("an error that is a string", Verdict::Malformed, |id| {
         envelope(&json!({"jsonrpc": "2.0", "id": id, "error": "model overloaded"}))
     }),
-    ("an error without a code", Verdict::Failure, |id| {
+    ("an error without a code", Verdict::Malformed, |id| {
         envelope(&json!({"jsonrpc": "2.0", "id": id, "error": {"message": "no"}}))
     }),
     ("an empty object", Verdict::Malformed, |_| envelope(&json!({}))),

@@ -130,6 +130,11 @@ impl Gateway {
         self.running.as_mut().is_some_and(|(child, _)| child.try_wait().unwrap().is_none())
     }
 
+    /// The id of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.running.as_ref().expect("the gateway is running").0.id()
+    }
+
     /// Kills it as a power cut would.
     pub(crate) fn kill(&mut self) {
         let (mut child, _) = self.running.take().expect("the gateway is running");

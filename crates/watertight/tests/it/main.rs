@@ -16,6 +16,7 @@ mod cancel;
 mod chaos;
 mod crash;
 mod dedupe;
+mod disk;
 mod faults;
 mod kit;
 mod limits;

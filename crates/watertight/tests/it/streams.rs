@@ -82,6 +82,67 @@ fn an_early_end_that_cannot_be_made_good_is_an_error() {
     not_a_success(&ended);
     assert_eq!(ended.pieces().first().map(String::as_str), Some("half "), "what came is passed on: {ended:?}");
     assert_eq!(agent.executions(), 1);
+    // What it said of its task is no answer to the message: the caller did name a task that there is not.
+    let fault = gateway.client().send("short", "go").expect_err("half an answer");
+    assert_eq!((fault.code, fault.reason.as_str()), (-32000, "agent_truncated"), "{fault:?}");
+}
+
+#[test]
+fn an_agent_that_freezes_in_a_stream_is_given_up_on_and_a_lost_end_is_found() {
+    let agent = Peer::start(Card::Streaming, |request, wire| match (request.method(), request.text()) {
+        ("SendStreamingMessage", text) => {
+            let task = format!("{text}-{}", fresh("t"));
+            wire.events();
+            Line { wire, task }.task("WORKING");
+            wire.hold(Duration::from_secs(20));
+            After::Close
+        }
+        ("GetTask", _) if request.params()["id"].as_str().unwrap_or("").starts_with("lost") => {
+            wire.ok(&finished(request.params()["id"].as_str().unwrap(), "found"))
+        }
+        _ => {
+            wire.hold(Duration::from_secs(20));
+            After::Close
+        }
+    });
+    let settings = ["unreachable_after = \"900ms\"", "budget = \"30s\""];
+    let gateway = Config::new().agent("frozen", &agent.url(), &settings).start();
+    let start = now();
+    let fault = gateway.client().send("frozen", "freeze").expect_err("it is frozen");
+    assert_eq!((fault.reason.as_str(), fault.delivery.as_str()), ("agent_unreachable", "delivered"), "{fault:?}");
+    assert!(start.elapsed() < ms(2500), "{:?}", start.elapsed());
+
+    let start = now();
+    let ended = gateway.client().stream("frozen", "lost").rest();
+    assert_eq!((ended.last_state(), ended.text()), ("COMPLETED".into(), "found".into()), "{ended:?}");
+    assert!(start.elapsed() < ms(2000), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_stream_that_ends_at_a_limit_names_it() {
+    let agent = scripted(None, |line| {
+        line.task("WORKING");
+        line.piece(&"x".repeat(200_000), false);
+        line.status("COMPLETED");
+        After::Close
+    });
+    let gateway = Config::new().agent("large", &agent.url(), &["max_task_bytes = \"100KB\""]).start();
+    let ended = gateway.client().stream("large", "go").rest();
+    not_a_success(&ended);
+    let last = ended.events.last().unwrap().as_ref().unwrap()["statusUpdate"]["status"]["message"].to_string();
+    assert!(last.contains("result_too_large") && last.contains("100000"), "{last}");
+}
+
+#[test]
+fn a_success_without_an_answer_is_marked() {
+    let agent = scripted(None, |line| {
+        line.task("WORKING");
+        line.status("COMPLETED");
+        After::Close
+    });
+    let gateway = Config::new().agent("mute", &agent.url(), &[]).start();
+    let task = gateway.client().send("mute", "go").expect("it says that it is done");
+    assert_eq!(task["metadata"]["watertight"]["remark"], "empty_result", "{task}");
 }
 
 #[test]

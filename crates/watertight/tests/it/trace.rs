@@ -1,7 +1,7 @@
 //! Traces that go through, and logs that cannot be forged.
 
 use crate::agent::{Agent, slow};
-use crate::client::{answer_text, id, message};
+use crate::client::{answer_text, id, message, state};
 use crate::clock::{eventually, ms};
 use crate::gateway::Config;
 use crate::peer::{Card, Peer};
@@ -43,7 +43,10 @@ fn a_trace_survives_a_restart() {
     let params = json!({"message": message("work"), "configuration": {"returnImmediately": true}});
     let answer = gateway.client().call("slow", "SendMessage", &params, &[("traceparent", &header)]).unwrap();
     let task = answer.outcome().expect("a task")["task"].clone();
-    eventually(ms(3000), "the agent works", || (agent.running() == 1).then_some(()));
+    // Not only the agent has it: the gateway knows how the task is called there.
+    let client = gateway.client();
+    let works = || (state(&client.get("slow", id(&task)).unwrap()) == "WORKING").then_some(());
+    eventually(ms(3000), "the agent is known to work", works);
     gateway.kill();
     let before = agent.peer.received().len();
     gateway.start();

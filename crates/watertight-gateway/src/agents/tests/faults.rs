@@ -139,7 +139,8 @@ async fn an_error_in_json_rpc_is_the_agents_whatever_its_status() {
         )
     })
     .await;
-    assert_eq!(why(&end), (Reason::AgentError, Delivery::Delivered));
+    // What is no error of JSON-RPC's is the agent's fault, and counts as one.
+    assert_eq!(why(&end), (Reason::AgentMalformed, Delivery::Delivered));
     let end = ends(|_, _| {
         http("503 Busy", "application/json", r#"{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}"#)
     })
