@@ -87,15 +87,24 @@ fn instance_key(file: &KeyFile) -> Result<InstanceKey, Failure> {
     }
 }
 
+/// The signal for a write beyond the limit of a file's size, as Linux numbers it on all but MIPS.
+const FILE_TOO_LARGE: i32 = 25;
+
 /// SIGTERM and SIGINT.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// Held, so that a store that may not grow gets an error like a full disk's, and the process is not killed for it.
+    _too_large: Option<Signal>,
 }
 
 impl Signals {
     fn new() -> io::Result<Signals> {
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            _too_large: signal(SignalKind::from_raw(FILE_TOO_LARGE)).ok(),
+        })
     }
 
     async fn next(&mut self) {
