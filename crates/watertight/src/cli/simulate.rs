@@ -68,12 +68,16 @@ fn in_json(args: &SimulateWorld, report: &Report, swept: Option<&Swept>) -> serd
 
 fn in_words(report: &Report, swept: Option<&Swept>) -> String {
     let mut text = format!(
-        "{} of virtual time, {} steps, {} commits; agents were sent {} messages and {} cancels\n",
-        report.took, report.steps, report.commits, report.executions, report.cancels
+        "{:.0} s of virtual time, {} steps, {} commits; agents were sent {} messages and {} cancels\n",
+        report.took.as_secs_f64(),
+        report.steps,
+        report.commits,
+        report.executions,
+        report.cancels
     );
     for (kind, counts) in [("task", &report.outcomes), ("refused", &report.refusals)] {
         for (what, times) in counts {
-            text += &format!("  {times:>8}  {kind} {what}\n");
+            text += &format!("  {times:>8}  {kind} {}\n", what.trim_start_matches("TASK_STATE_"));
         }
     }
     if let Some((broken, runs)) = swept {
