@@ -25,9 +25,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<Code, Failure> {
     let key = instance_key(&config.key)?;
     let mut signals = Signals::new().map_err(|e| Failure::new(Code::Failed, format!("signals: {e}")))?;
     // First the address, then the store: who cannot listen must not pick up work.
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .map_err(|e| Failure::new(Code::Failed, format!("{} cannot be listened on: {e}", config.listen)))?;
+    let listener = TcpListener::bind(config.listen).await.map_err(|e| {
+        let help = "; --listen HOST:PORT takes another address";
+        Failure::new(Code::Failed, format!("{} cannot be listened on: {e}{help}", config.listen))
+    })?;
     let addr = listener.local_addr().map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
     let gateway = Gateway::start(config.started()).await.map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
 
@@ -36,6 +37,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<Code, Failure> {
     let door = server::serve(listener, config.server.clone(), Arc::new(router), draining.clone(), config.drain);
     let door = tokio::spawn(door);
     tracing::info!(%addr, agents = config.agents.len(), store = %config.store.display(), "serving");
+    if config.agents.is_empty() {
+        tracing::warn!(config = %args.config.display(), "no agent is configured: every call will be refused");
+    }
     output::line(&format!("listening on http://{addr}"));
 
     tokio::select! {
