@@ -58,7 +58,9 @@ impl RpcError {
     /// neither: the task goes on.
     pub(super) fn failure(&self) -> Failure {
         let code = match Reason::from_word(&self.reason) {
-            Some(Reason::ShuttingDown | Reason::ReaderLagged) if self.task.is_some() => Code::Unfinished,
+            Some(Reason::ShuttingDown | Reason::ReaderLagged | Reason::StoreUnavailable) if self.task.is_some() => {
+                Code::Unfinished
+            }
             Some(reason) if reason.kind() == Kind::Failure => Code::Failed,
             Some(_) | None => Code::Refused,
         };
@@ -239,4 +241,39 @@ fn read_token(path: &Path) -> Result<String, Failure> {
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
 fn url_from_environment() -> Option<String> {
     std::env::var("WATERTIGHT_URL").ok().filter(|url| !url.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(reason: &str, extra: &Value) -> Failure {
+        let mut metadata = json!({"agent": "fx"});
+        for (name, value) in extra.as_object().into_iter().flatten() {
+            metadata[name] = value.clone();
+        }
+        let info = json!({"domain": "watertight", "reason": reason, "metadata": metadata});
+        RpcError::read(&json!({"code": -32000, "message": "agent fx: so.", "data": [info]})).failure()
+    }
+
+    #[test]
+    fn a_refusal_a_failure_and_a_cut_line_end_differently() {
+        let full = failure("bulkhead_full", &json!({"retryAfterMs": "1500"}));
+        assert_eq!(
+            (full.code, full.text.as_str()),
+            (Code::Refused, "agent fx: so. Try again in 2 s. [bulkhead_full] (-32000)")
+        );
+        assert_eq!(failure("agent_reset", &json!({"taskId": "1"})).code, Code::Failed);
+        for cut in ["shutting_down", "reader_lagged", "store_unavailable"] {
+            let cut = failure(cut, &json!({"taskId": "17"}));
+            assert!(cut.code == Code::Unfinished && cut.text.contains("watertight tasks show 17"), "{cut:?}");
+        }
+        assert_eq!(failure("shutting_down", &json!({})).code, Code::Refused);
+        assert_eq!(failure("message_id_conflict", &json!({"taskId": "1"})).code, Code::Refused);
+        let ended =
+            RpcError::read(&json!({"code": -32004, "message": "over", "data": [{"reason": "UNSUPPORTED_OPERATION",
+            "domain": "a2a-protocol.org", "metadata": {"taskId": "1"}}]}));
+        assert_eq!(ended.failure().code, Code::Refused);
+        assert!(failure("unauthenticated", &json!({})).text.contains("--token-file"));
+    }
 }
