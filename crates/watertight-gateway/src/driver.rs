@@ -40,6 +40,9 @@ const TICK: Span = Span::from_millis(250);
 /// Longer without looking around, and we ourselves stood still.
 const STALL: Span = Span::from_millis(1_000);
 
+/// After a standstill sockets are read first, for about this long.
+const DRAW_BREATH: Span = Span::from_millis(20);
+
 /// Records are appended to this often.
 const APPEND_EVERY: Span = Span::from_millis(20);
 
@@ -197,6 +200,10 @@ impl Driver {
             // What has arrived meanwhile is heard first: it is not the agents who were silent.
             for _ in 0..8 {
                 tokio::task::yield_now().await;
+                if self.shared.clock.now().since(now) > DRAW_BREATH {
+                    // So much stands in line before us that one turn of it has heard all there is.
+                    break;
+                }
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
             now = self.shared.clock.now();
