@@ -4,6 +4,8 @@
 //! the look-ups that the engine needs and has no store for, and waits for the engine's answer on a line; a caller that
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
+mod list;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,18 +15,18 @@ use watertight_a2a::call::SendPeek;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget};
-use watertight_engine::record::{Row, TaskState};
+use watertight_engine::record::TaskState;
 use watertight_policy::breaker;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
-use watertight_store::{ListQuery, Store};
+use watertight_store::ListQuery;
 
 use crate::agents::{Agent, Card};
 use crate::clock::{mint_context, mint_task};
 use crate::driver::inbox::Full;
 use crate::driver::lines::{Line, Told};
 use crate::driver::shared::{Health, Known, Shared};
-use crate::hub::{EventId, Hub, Message, Subscription, TaskView};
+use crate::hub::{EventId, Message, Subscription, TaskView};
 use crate::{AgentSpec, StartError, metrics};
 
 /// Look-ups in the store that may wait or run at once. One more is refused (`cell_overloaded`).
@@ -285,7 +287,7 @@ impl Handle {
 
     /// The caller's tasks.
     pub async fn list(&self, principal: &Principal, filter: Filter) -> Result<Page, NoPage> {
-        let after = filter.after.as_deref().map(|token| read_token(token).ok_or(NoPage::BadToken)).transpose()?;
+        let after = filter.after.as_deref().map(|token| list::read_token(token).ok_or(NoPage::BadToken)).transpose()?;
         let query = ListQuery {
             agent: filter.agent,
             context: filter.context,
@@ -295,22 +297,8 @@ impl Handle {
             limit: filter.limit.clamp(1, 100),
             ..ListQuery::of(principal.clone())
         };
-        let (store, limit) = (self.shared.store.clone(), query.limit);
-        let hub = self.shared.hub.clone();
-        let read = self.blocking(move || {
-            let page = store.list(&query)?;
-            let mut tasks = Vec::with_capacity(page.rows.len());
-            for row in &page.rows {
-                let live = hub.live(row.task).and_then(|live| live.view());
-                tasks.push(match live {
-                    Some(view) => view,
-                    None => stored(&store, row)?,
-                });
-            }
-            let last = page.rows.last().filter(|_| page.rows.len() == limit);
-            let next = last.map(|row| format!("{:016x}{}", row.changed.as_micros(), row.task));
-            Ok(Page { tasks, next, total: page.total })
-        });
+        let (store, hub) = (self.shared.store.clone(), self.shared.hub.clone());
+        let read = self.blocking(move || list::page(&store, &hub, &query));
         read.await.map_err(|_| NoPage::StoreUnavailable)
     }
 
@@ -420,7 +408,7 @@ impl Handle {
 
     /// For drills: the store behind it.
     #[cfg(test)]
-    pub(crate) fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &watertight_store::Store {
         &self.shared.store
     }
 
@@ -438,7 +426,7 @@ impl Handle {
 
     /// Likewise: what is live.
     #[cfg(test)]
-    pub(crate) fn hub(&self) -> &Hub {
+    pub(crate) fn hub(&self) -> &crate::hub::Hub {
         &self.shared.hub
     }
 
@@ -513,7 +501,7 @@ impl Handle {
         let (by, to) = (principal.clone(), agent.clone());
         let read = self.blocking(move || {
             let row = store.task(task)?.filter(|row| row.principal == by && row.agent == to);
-            row.map(|row| stored(&store, &row)).transpose()
+            row.map(|row| list::stored(&store, &row)).transpose()
         });
         match read.await {
             Ok(Some(view)) => Ok(view),
@@ -583,16 +571,4 @@ fn declined(told: Told) -> Declined {
         Told::Declined(declined) => declined,
         Told::Task { .. } => Declined::NotFound,
     }
-}
-
-fn stored(store: &Store, row: &Row) -> Result<TaskView, watertight_store::ReadError> {
-    let record = store.record(row.task)?;
-    let record =
-        record.map(|(whole, deltas)| (whole.bytes, deltas.into_iter().map(|body| body.bytes).collect::<Vec<_>>()));
-    Ok(Hub::view_stored(row, record))
-}
-
-fn read_token(token: &str) -> Option<(Time, TaskId)> {
-    let (changed, task) = token.split_at_checked(16)?;
-    Some((Time::from_micros(u64::from_str_radix(changed, 16).ok()?), TaskId::parse(task)?))
 }

@@ -1,0 +1,48 @@
+//! A page of a caller's tasks, and its token. Waits for the disk.
+//!
+//! A page is bounded by its tasks' bytes as well as by their number: a hundred large records would be gigabytes, for one
+//! small question. What does not fit is on the next page.
+
+use watertight_engine::ids::TaskId;
+use watertight_engine::record::Row;
+use watertight_policy::time::Time;
+use watertight_store::{ListQuery, ReadError, Store};
+
+use super::Page;
+use crate::hub::{Hub, TaskView};
+
+/// Bytes of records on one page, about. A single one may be larger.
+const PAGE_BYTES: usize = 8 << 20;
+
+pub(super) fn page(store: &Store, hub: &Hub, query: &ListQuery) -> Result<Page, ReadError> {
+    let page = store.list(query)?;
+    let (mut tasks, mut bytes) = (Vec::with_capacity(page.rows.len()), 0);
+    for row in &page.rows {
+        let live = hub.live(row.task).and_then(|live| live.view());
+        let view = match live {
+            Some(view) => view,
+            None => stored(store, row)?,
+        };
+        bytes += view.record.bytes();
+        if bytes > PAGE_BYTES && !tasks.is_empty() {
+            break;
+        }
+        tasks.push(view);
+    }
+    let more = page.rows.len() == query.limit || tasks.len() < page.rows.len();
+    let last = tasks.len().checked_sub(1).and_then(|last| page.rows.get(last)).filter(|_| more);
+    let next = last.map(|row| format!("{:016x}{}", row.changed.as_micros(), row.task));
+    Ok(Page { tasks, next, total: page.total })
+}
+
+pub(super) fn stored(store: &Store, row: &Row) -> Result<TaskView, ReadError> {
+    let record = store.record(row.task)?;
+    let record =
+        record.map(|(whole, deltas)| (whole.bytes, deltas.into_iter().map(|body| body.bytes).collect::<Vec<_>>()));
+    Ok(Hub::view_stored(row, record))
+}
+
+pub(super) fn read_token(token: &str) -> Option<(Time, TaskId)> {
+    let (changed, task) = token.split_at_checked(16)?;
+    Some((Time::from_micros(u64::from_str_radix(changed, 16).ok()?), TaskId::parse(task)?))
+}
