@@ -18,7 +18,10 @@ fn a_task_id_that_was_given_out_survives() {
         let mut gateway = Config::new().agent("slow", &agent.url(), &[]).start();
         let task = gateway.client().submit("slow", "long work").expect("a task");
         assert!(!is_terminal(state(&task)), "{task}");
-        eventually(ms(2000), "the agent has it", || (agent.running() == 1).then_some(()));
+        // Not only the agent has it: the gateway knows how the task is called there.
+        let client = gateway.client();
+        let works = || (state(&client.get("slow", id(&task)).unwrap()) == "WORKING").then_some(());
+        eventually(ms(2000), "the agent is known to work", works);
         gateway.kill();
         gateway.start();
         let client = gateway.client();
