@@ -181,6 +181,10 @@ impl Engine {
                 return;
             }
         } else if !self.retry(task, fault) {
+            let known = self.live.get(&task).is_some_and(|live| live.row.remote_task.is_some());
+            if known && may_go_on(fault.reason) {
+                return self.cut(task, TaskState::Failed, fault.reason);
+            }
             self.settle(task, TaskState::Failed, Some(fault.reason));
         }
         self.release(task);
@@ -398,6 +402,24 @@ fn sample_of(reason: Reason, took: Span) -> Sample {
     } else {
         Sample::Neutral
     }
+}
+
+/// An agent that has the task may still be at it: we stopped understanding it, or hearing from it. It is told.
+fn may_go_on(reason: Reason) -> bool {
+    let lost = [
+        Reason::AgentConnectRefused,
+        Reason::AgentConnectTimeout,
+        Reason::AgentDnsFailure,
+        Reason::AgentTlsFailure,
+        Reason::AgentReset,
+        Reason::AgentNoAnswer,
+        Reason::AgentHttpError,
+        Reason::AgentTruncated,
+        Reason::AgentMalformed,
+        Reason::AgentUnreachable,
+        Reason::ResultTooLarge,
+    ];
+    lost.contains(&reason)
 }
 
 /// Another try may go better.

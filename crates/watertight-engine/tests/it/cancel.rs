@@ -245,3 +245,33 @@ fn a_look_into_the_store_that_is_older_than_the_failure_does_not_hide_it() {
     w.send_with("m1", |s| s.known = World::known(1, false));
     w.told("0 send t2 #1 turn 1");
 }
+
+#[test]
+fn an_agent_that_is_given_up_on_is_told_in_case_it_was_only_cut_off() {
+    let mut w = World::new();
+    w.send("m1");
+    w.working(1, "r1");
+    w.fails(1, Reason::AgentUnreachable, Delivery::Delivered);
+    w.told(
+        "0 send t1 #1 turn 1
+         0 settled t1 FAILED agent_unreachable
+         0 line 1: t1 FAILED
+         0 cancel t1 r1",
+    );
+    w.cancel_answered(1, CancelAnswer::Failed);
+    assert_eq!((w.row(1).cancel, w.row(1).reason), (Cancel::Unknown, Some(Reason::AgentUnreachable)));
+    assert_eq!(w.in_flight("hotels"), 0);
+}
+
+#[test]
+fn an_agent_whose_word_it_is_that_the_task_failed_is_not_told_to_stop() {
+    let mut w = World::new();
+    w.send("m1");
+    w.working(1, "r1");
+    w.fails(1, Reason::AgentError, Delivery::Delivered);
+    w.told(
+        "0 send t1 #1 turn 1
+         0 settled t1 FAILED agent_error
+         0 line 1: t1 FAILED",
+    );
+}
