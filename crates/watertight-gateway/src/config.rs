@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use watertight_engine::ids::AgentId;
-use watertight_engine::settings::{AgentSettings, Settings};
+use watertight_engine::settings::AgentSettings;
 use watertight_policy::time::Span;
 
 use crate::agents::AgentConfig;
@@ -51,6 +51,8 @@ pub struct Config {
     pub drain: Duration,
     /// Accepted delegations that are not terminal.
     pub max_delegations: usize,
+    /// Turns that wait behind another one of their context or task.
+    pub max_behind: usize,
     /// Who may call. None: this machine's own users, over loopback.
     pub callers: Vec<Caller>,
     /// Whom they may call.
@@ -178,7 +180,7 @@ impl Config {
             kept: self.kept,
             agents: self.agents.iter().map(spec).collect(),
             max_delegations: self.max_delegations,
-            max_behind: Settings::default().max_behind,
+            max_behind: self.max_behind,
             streams: hub::Limits {
                 max_outbound_events: self.server.max_outbound_events,
                 max_outbound_bytes: self.server.max_outbound_bytes,

@@ -11,7 +11,7 @@ use toml::Spanned;
 use watertight_engine::ids::AgentId;
 use watertight_engine::settings::{AgentSettings, Serialize};
 use watertight_policy::time::Span;
-use watertight_policy::{acceptance, breaker, budget, bulkhead};
+use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
 
 use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
@@ -41,6 +41,7 @@ pub(super) fn config(
     let callers = judge.callers(file.callers, &agents);
     let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty());
     let max_delegations = judge.count(file.server.max_delegations.as_ref(), 1, 100_000) as usize;
+    let max_behind = judge.count(file.server.max_behind.as_ref(), 0, 64) as usize;
     let public_url = file.server.public_url.as_ref().and_then(|url| {
         let uri = judge.url(url, "public_url")?;
         Some(uri.to_string().trim_end_matches('/').to_owned())
@@ -64,6 +65,7 @@ pub(super) fn config(
         server: judge.server(&file.server),
         drain: judge.wait(file.drain.limit.as_ref(), Duration::from_secs(20)),
         max_delegations,
+        max_behind,
         callers,
         agents,
     };
@@ -236,9 +238,22 @@ impl Judge<'_> {
             cancel_grace: self.span(written.cancel_grace.as_ref(), d.cancel_grace),
             context_grace: self.span(written.context_grace.as_ref(), d.context_grace),
             interrupted_max: self.span(written.interrupted_max.as_ref(), d.interrupted_max),
-            backoff: d.backoff,
-            retry_budget: d.retry_budget,
+            backoff: self.backoff(written),
+            retry_budget: retry_budget::Params {
+                ratio_bp: self.share(written.retry_budget.as_ref(), d.retry_budget.ratio_bp),
+                ..d.retry_budget
+            },
         }
+    }
+
+    fn backoff(&mut self, written: &written::Agent) -> backoff::Params {
+        let d = AgentSettings::default().backoff;
+        let base = self.span(written.backoff_base.as_ref(), d.base);
+        let params = backoff::Params { base, max: self.span(written.backoff_max.as_ref(), d.max.max(base)) };
+        if let (true, Some(max)) = (params.base > params.max, &written.backoff_max) {
+            self.say(max, format!("backoff_max, {}, is shorter than backoff_base, {base}", params.max));
+        }
+        params
     }
 
     fn breaker(&mut self, name: &Text, written: &written::Breaker) -> breaker::Params {
@@ -252,10 +267,10 @@ impl Judge<'_> {
             window: self.span(written.window.as_ref(), d.window),
             min_calls: self.count(written.min_calls.as_ref(), 0, d.min_calls),
             min_wait: self.span(written.min_wait.as_ref(), d.min_wait),
+            caller_share_bp: self.share(written.caller_share.as_ref(), d.caller_share_bp),
             ejection_base: base,
             ejection_max: self.span(written.ejection_max.as_ref(), d.ejection_max.max(base)),
             probe_timeout: self.span(written.probe_timeout.as_ref(), d.probe_timeout),
-            ..d
         };
         if let Err(e) = params.validate() {
             let texts = [&written.ejection_max, &written.ejection_base, &written.window, &written.probe_timeout];

@@ -25,10 +25,13 @@ max_wait = "0.2s"
 wait = "3s"
 overflow = "queue"
 serialize = "none"
+backoff_base = "1m"
+retry_budget = "20%"
 headers = { "X-Api-Key" = "env:OPS", "authorization" = "Bearer env:ALICE" }
 
 [agents.hotels.breaker]
 failure_rate = "12.5%"
+caller_share = "25%"
 ejection_base = "2m"
 
 [agents.fx]
@@ -58,6 +61,9 @@ fn a_whole_file() {
     assert_eq!(config.store, Path::new("/etc/watertight/data/store.db"));
     assert_eq!(config.key.path, Path::new("/etc/watertight/watertight.key"));
     let hotels = &config.agents[&AgentId::new("hotels")];
+    assert_eq!(hotels.settings.breaker.caller_share_bp, 2_500);
+    assert_eq!((hotels.settings.backoff.base, hotels.settings.backoff.max), (Span::from_secs(60), Span::from_secs(60)));
+    assert_eq!(hotels.settings.retry_budget.ratio_bp, 2_000);
     assert_eq!(hotels.settings.bulkhead.max_in_flight, 8);
     assert_eq!(hotels.settings.bulkhead.max_waiting, 32);
     assert_eq!(hotels.settings.bulkhead.max_wait, Span::from_millis(200));
@@ -197,4 +203,10 @@ fn the_command_line_outranks_the_file_and_is_judged_too() {
 fn a_file_that_is_not_there() {
     let text = Config::load(Path::new("/nowhere/w.toml"), None, &env).unwrap_err().to_string();
     assert!(text.contains("/nowhere/w.toml") && text.contains("watertight init"), "{text}");
+}
+
+#[test]
+fn a_backoff_that_ends_before_it_begins_is_wrong() {
+    let text = wrong("[agents.a]\nurl = \"http://127.0.0.1:1/\"\nbackoff_base = \"5s\"\nbackoff_max = \"1s\"\n");
+    assert!(text.contains("backoff_max, 1s, is shorter than backoff_base, 5s"), "{text}");
 }

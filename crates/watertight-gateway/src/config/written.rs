@@ -39,6 +39,7 @@ pub(super) struct Server {
     pub(super) max_outbound_events: Option<Spanned<u32>>,
     pub(super) max_outbound_bytes: Option<Text>,
     pub(super) max_delegations: Option<Spanned<u32>>,
+    pub(super) max_behind: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize, Debug, Default)]
@@ -89,6 +90,9 @@ pub(super) struct Agent {
     pub(super) max_queued: Option<Spanned<u32>>,
     pub(super) queue_ttl: Option<Text>,
     pub(super) attempts: Option<Spanned<u32>>,
+    pub(super) backoff_base: Option<Text>,
+    pub(super) backoff_max: Option<Text>,
+    pub(super) retry_budget: Option<Text>,
     #[serde(default)]
     pub(super) idempotent: bool,
     pub(super) serialize: Option<Text>,
@@ -112,6 +116,7 @@ pub(super) struct Breaker {
     pub(super) window: Option<Text>,
     pub(super) min_calls: Option<Spanned<u32>>,
     pub(super) min_wait: Option<Text>,
+    pub(super) caller_share: Option<Text>,
     pub(super) ejection_base: Option<Text>,
     pub(super) ejection_max: Option<Text>,
     pub(super) probe_timeout: Option<Text>,
