@@ -21,12 +21,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::task::AbortHandle;
-use watertight_engine::cell::{Cell, STEP_INPUTS};
-use watertight_engine::ids::{Attempt, LineId, TaskId};
+use watertight_engine::cell::{AgentView, Cell, STEP_INPUTS};
+use watertight_engine::ids::{AgentId, Attempt, LineId, TaskId};
 use watertight_engine::input::Input;
 use watertight_engine::output::Commit;
 use watertight_engine::record::{Row, Save};
 use watertight_engine::settings::Settings;
+use watertight_policy::breaker;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 use watertight_store::{Body, Dialect, Write};
@@ -72,6 +73,8 @@ pub(crate) struct Driver {
     cancels: BTreeMap<TaskId, AbortHandle>,
     /// Panics by the delegation that was being worked on.
     blamed: BTreeMap<TaskId, u32>,
+    /// The agents' breakers as they were last logged.
+    breakers: BTreeMap<AgentId, breaker::State>,
     /// Lines that closed, until all that was asked for on them is on its way to the store.
     closed: Vec<LineId>,
     /// The latest line on which something was offered to the cell.
@@ -138,6 +141,7 @@ impl Driver {
             running: BTreeMap::new(),
             cancels: BTreeMap::new(),
             blamed: BTreeMap::new(),
+            breakers: BTreeMap::new(),
             closed: Vec::new(),
             asked: LineId(0),
             shutting_down: false,
@@ -347,7 +351,27 @@ impl Driver {
     fn publish(&mut self, now: Time) {
         if now.since(self.published) >= STATS_EVERY {
             self.published = now;
-            self.shared.set_walls(self.cell.agents(now), self.cell.held());
+            let walls = self.cell.agents(now);
+            self.log_breakers(&walls);
+            self.shared.set_walls(walls, self.cell.held());
+        }
+    }
+
+    /// People on call are told when traffic is kept from an agent, and when it flows again.
+    fn log_breakers(&mut self, walls: &[AgentView]) {
+        for wall in walls {
+            let (state, agent) = (wall.breaker.state, wall.agent.as_str());
+            let before = self.breakers.insert(wall.agent.clone(), state).unwrap_or(breaker::State::Admitting);
+            let (failures, ejections) = (wall.breaker.failures, wall.breaker.ejections);
+            match (before, state) {
+                (_, breaker::State::Ejected) if before != state => {
+                    tracing::warn!(agent, failures, ejections, "ejected: calls are refused until a trial goes well");
+                }
+                (breaker::State::Ejected | breaker::State::Probing, breaker::State::Admitting) => {
+                    tracing::info!(agent, "admitted again");
+                }
+                (_, breaker::State::Admitting | breaker::State::Ejected | breaker::State::Probing) => {}
+            }
         }
     }
 

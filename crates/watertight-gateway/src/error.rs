@@ -232,8 +232,8 @@ fn refusal_limit(reason: Reason, walls: &AgentSettings) -> Option<String> {
             ),
         ),
         (Reason::QueueFull, format!("its limit is {} queued", walls.max_queued)),
-        (Reason::DepthExhausted, format!("its limit is {} hops", budget.depth)),
-        (Reason::FanoutExhausted, format!("its limit is {} delegations a task", budget.fanout)),
+        (Reason::DepthExhausted, format!("a call that brings no budget may make {} hops", budget.depth)),
+        (Reason::FanoutExhausted, format!("a call that brings no budget may start {} delegations", budget.fanout)),
         (Reason::BudgetExhausted, format!("{} of it are held back for the caller's own answer", budget.reserve)),
     ];
     texts.into_iter().find(|(of, _)| *of == reason).map(|(_, text)| text)

@@ -93,6 +93,9 @@ pub enum StartError {
     /// The store could not be opened.
     #[error("the store could not be opened: {0}")]
     Store(String),
+    /// The cell's thread could not be started.
+    #[error("the cell's thread could not be started: {0}")]
+    Thread(String),
     /// An agent's client could not be built.
     #[error("agent {agent}: {why}")]
     Agent {
@@ -126,7 +129,13 @@ impl Gateway {
         handle.configure(started.agents).await?;
         let seed = clock::random().map(u64::from_be_bytes).unwrap_or(lease.fence);
         tokio::spawn(prune(shared.clone(), started.kept));
-        tokio::spawn(driver::Driver::start(shared, rows, seed, lease.fence));
+        // A thread of its own: however many attempts and readers keep the runtime's workers busy, the cell gets its
+        // turn from the operating system, and refusals and timers with it.
+        let runtime = tokio::runtime::Handle::current();
+        std::thread::Builder::new()
+            .name("cell-0".to_owned())
+            .spawn(move || runtime.block_on(driver::Driver::start(shared, rows, seed, lease.fence)))
+            .map_err(|error| StartError::Thread(error.to_string()))?;
         Ok(Gateway { handle })
     }
 }

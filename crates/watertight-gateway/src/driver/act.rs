@@ -77,7 +77,7 @@ impl Driver {
                 self.shared.metrics.ended(&live.agent, *state, *reason, *took);
                 tracing::info!(
                     task = %task, agent = %live.agent, state = state.as_str(),
-                    reason = reason.map(Reason::as_str), took = took.map(Span::as_secs_f64), "turn ended"
+                    reason = reason.map(Reason::as_str), took_s = took.map(Span::as_secs_f64), "turn ended"
                 );
             }
             Output::Answer { .. }
