@@ -379,60 +379,40 @@ impl Engine {
     }
 }
 
+/// We did not hear from the agent, or did not understand it.
+const LOST: [Reason; 10] = [
+    Reason::AgentConnectRefused,
+    Reason::AgentConnectTimeout,
+    Reason::AgentDnsFailure,
+    Reason::AgentTlsFailure,
+    Reason::AgentReset,
+    Reason::AgentNoAnswer,
+    Reason::AgentHttpError,
+    Reason::AgentTruncated,
+    Reason::AgentMalformed,
+    Reason::AgentUnreachable,
+];
+
 /// What a fault says about the agent's health.
 fn sample_of(reason: Reason, took: Span) -> Sample {
     let answered = [Reason::AgentError, Reason::AgentUnauthorized, Reason::AgentRejectedRequest];
-    let failures = [
-        Reason::AgentConnectRefused,
-        Reason::AgentConnectTimeout,
-        Reason::AgentDnsFailure,
-        Reason::AgentTlsFailure,
-        Reason::AgentReset,
-        Reason::AgentNoAnswer,
-        Reason::AgentHttpError,
-        Reason::AgentTruncated,
-        Reason::AgentMalformed,
-        Reason::AgentUnreachable,
-    ];
     if answered.contains(&reason) {
         // What it said is about the request; the agent is well.
         Sample::Success { took }
-    } else if failures.contains(&reason) {
+    } else if LOST.contains(&reason) {
         Sample::Failure
     } else {
         Sample::Neutral
     }
 }
 
-/// An agent that has the task may still be at it: we stopped understanding it, or hearing from it. It is told.
+/// An agent that has the task may still be at it. It is told.
 fn may_go_on(reason: Reason) -> bool {
-    let lost = [
-        Reason::AgentConnectRefused,
-        Reason::AgentConnectTimeout,
-        Reason::AgentDnsFailure,
-        Reason::AgentTlsFailure,
-        Reason::AgentReset,
-        Reason::AgentNoAnswer,
-        Reason::AgentHttpError,
-        Reason::AgentTruncated,
-        Reason::AgentMalformed,
-        Reason::AgentUnreachable,
-        Reason::ResultTooLarge,
-    ];
-    lost.contains(&reason)
+    LOST.contains(&reason) || reason == Reason::ResultTooLarge
 }
 
-/// Another try may go better.
+/// Another try may go better: a wrong certificate, a wrong answer and a dead agent stay what they are.
 fn is_transient(reason: Reason) -> bool {
-    let transient = [
-        Reason::AgentConnectRefused,
-        Reason::AgentConnectTimeout,
-        Reason::AgentDnsFailure,
-        Reason::AgentReset,
-        Reason::AgentNoAnswer,
-        Reason::AgentHttpError,
-        Reason::AgentRateLimited,
-        Reason::AgentTruncated,
-    ];
-    transient.contains(&reason)
+    let lasting = [Reason::AgentTlsFailure, Reason::AgentMalformed, Reason::AgentUnreachable];
+    LOST.contains(&reason) && !lasting.contains(&reason) || reason == Reason::AgentRateLimited
 }

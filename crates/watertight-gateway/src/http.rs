@@ -14,25 +14,3 @@ mod api;
 mod cards;
 mod render;
 mod rpc;
-
-use watertight_a2a::event::TaskState as Wire;
-use watertight_engine::record::TaskState;
-
-/// A wire state as the engine knows it. What is not known counts as working.
-fn state_of(state: &Wire) -> TaskState {
-    match state {
-        Wire::Submitted => TaskState::Submitted,
-        Wire::Working | Wire::Unspecified | Wire::Unknown(_) => TaskState::Working,
-        Wire::Completed => TaskState::Completed,
-        Wire::Failed => TaskState::Failed,
-        Wire::Canceled => TaskState::Canceled,
-        Wire::InputRequired => TaskState::InputRequired,
-        Wire::Rejected => TaskState::Rejected,
-        Wire::AuthRequired => TaskState::AuthRequired,
-    }
-}
-
-/// The engine's state on the wire.
-fn wire_state(state: TaskState) -> Wire {
-    Wire::of_name(state.as_str())
-}

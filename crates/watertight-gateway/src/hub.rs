@@ -28,8 +28,6 @@ use watertight_policy::time::{Span, Time};
 pub(crate) use kept::Message;
 pub(crate) use live::Live;
 use reader::Reader;
-pub(crate) use view::state_of;
-pub use view::wire_state;
 
 /// Limits of streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,6 +15,7 @@ pub mod http;
 pub mod hub;
 pub mod metrics;
 pub mod relay;
+mod states;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,7 +19,8 @@ use watertight_policy::reason::Reason;
 use crate::agents::{self, Relay};
 use crate::clock::Clock;
 use crate::driver::inbox::Inbox;
-use crate::hub::{self, Hub, Live, state_of};
+use crate::hub::{self, Hub, Live};
+use crate::states::state_of;
 
 /// One attempt's ear.
 pub(crate) struct Ear {

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use watertight_a2a::error::A2a;
-use watertight_a2a::event::{self, Event};
+use watertight_a2a::event::Event;
 use watertight_a2a::jsonrpc::{self, Method};
 use watertight_engine::ids::RemoteId;
 use watertight_engine::input::CancelAnswer;
-use watertight_engine::record::TaskState;
 use watertight_policy::time::Time;
 
 use super::Agent;
 use super::ask::Along;
+use crate::states::state_of;
 
 /// The longest that one try may take.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -55,18 +55,4 @@ impl Agent {
 fn judge(event: Option<Event>, active: CancelAnswer) -> CancelAnswer {
     let Some(state) = event.as_ref().and_then(Event::state).map(state_of) else { return CancelAnswer::Failed };
     if state.is_terminal() { CancelAnswer::Ended(state) } else { active }
-}
-
-/// A state of the wire, as the engine knows it.
-pub fn state_of(state: &event::TaskState) -> TaskState {
-    match state {
-        event::TaskState::Submitted => TaskState::Submitted,
-        event::TaskState::Working | event::TaskState::Unspecified | event::TaskState::Unknown(_) => TaskState::Working,
-        event::TaskState::Completed => TaskState::Completed,
-        event::TaskState::Failed => TaskState::Failed,
-        event::TaskState::Canceled => TaskState::Canceled,
-        event::TaskState::InputRequired => TaskState::InputRequired,
-        event::TaskState::Rejected => TaskState::Rejected,
-        event::TaskState::AuthRequired => TaskState::AuthRequired,
-    }
 }

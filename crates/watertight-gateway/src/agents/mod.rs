@@ -43,7 +43,6 @@ use crate::clock::Clock;
 use fault::Failure;
 use turn::Turn;
 
-pub use cancel::state_of;
 pub use cards::Card;
 
 /// Cancels under way at one agent; more wait for their turn, within their time.

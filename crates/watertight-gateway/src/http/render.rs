@@ -5,8 +5,8 @@ use watertight_a2a::record::RenderOptions;
 use watertight_a2a::text::quote;
 use watertight_engine::record::{Cancel, TaskState};
 
-use super::{state_of, wire_state};
 use crate::hub::TaskView;
+use crate::states::{state_of, wire_state};
 
 /// A Task, bare.
 pub(super) fn task(view: &TaskView, history_length: Option<u32>, artifacts: bool) -> Vec<u8> {

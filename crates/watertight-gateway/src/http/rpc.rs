@@ -23,12 +23,13 @@ use watertight_policy::time::Time;
 
 use super::auth::Who;
 use super::body::Body;
+use super::render;
 use super::router::Router;
 use super::sse::Events;
-use super::{render, state_of};
 use crate::error::{Limits, Problem};
 use crate::handle::{Declined, Filter, NewCall, NoPage, Trace, Want};
 use crate::hub::{EventId, TaskView};
+use crate::states::state_of;
 
 /// Where a request came in, and from whom.
 pub(super) struct Line<'a> {

@@ -17,9 +17,10 @@ use watertight_a2a::sse;
 use watertight_engine::record::ReplyKind;
 use watertight_policy::reason::Reason;
 
-use super::{render, state_of};
+use super::render;
 use crate::error::Problem;
 use crate::hub::{End, EventId, Item, Load, Subscription, TaskView};
+use crate::states::state_of;
 
 /// A sign of life after so much silence. Clients with a read timeout of five seconds exist; proxies cut after 30.
 const BEAT: Duration = Duration::from_secs(3);

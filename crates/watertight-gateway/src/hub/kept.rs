@@ -5,9 +5,10 @@ use watertight_a2a::json::{Json, Value};
 use watertight_a2a::record::Record;
 use watertight_engine::record::Row;
 
-use super::view::{millis, state_of};
+use super::view::millis;
 use super::{Detail, view};
 use crate::handle::Trace;
+use crate::states::state_of;
 
 /// A caller's message, with what travels beside it.
 #[derive(Clone, PartialEq, Debug)]

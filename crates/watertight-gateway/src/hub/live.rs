@@ -20,8 +20,9 @@ use watertight_policy::time::Time;
 
 use super::kept::{self, Message};
 use super::reader::{Put, Reader};
-use super::view::{millis, overrule, state_of, verdict, view_of};
+use super::view::{millis, overrule, verdict, view_of};
 use super::{Detail, End, Event, EventId, EventKind, Limits, TaskView};
+use crate::states::state_of;
 
 /// One live delegation.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! What readers see, and when.
 
+use crate::states::state_of;
 use watertight_a2a::event::Event as Heard;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::Attempt;

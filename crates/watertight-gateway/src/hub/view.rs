@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use watertight_a2a::event::TaskState as Wire;
 use watertight_a2a::json::Json;
 use watertight_a2a::record::{Record, agent_message};
 use watertight_a2a::text::quote;
@@ -12,34 +11,7 @@ use watertight_policy::time::Time;
 
 use super::{Detail, TaskView};
 use crate::error::first_sentence;
-
-/// A wire state as the engine knows it. What is not known counts as working.
-pub(crate) fn state_of(state: &Wire) -> TaskState {
-    match state {
-        Wire::Submitted => TaskState::Submitted,
-        Wire::Working | Wire::Unspecified | Wire::Unknown(_) => TaskState::Working,
-        Wire::Completed => TaskState::Completed,
-        Wire::Failed => TaskState::Failed,
-        Wire::Canceled => TaskState::Canceled,
-        Wire::InputRequired => TaskState::InputRequired,
-        Wire::Rejected => TaskState::Rejected,
-        Wire::AuthRequired => TaskState::AuthRequired,
-    }
-}
-
-/// The engine's state on the wire.
-pub fn wire_state(state: TaskState) -> Wire {
-    match state {
-        TaskState::Submitted => Wire::Submitted,
-        TaskState::Working => Wire::Working,
-        TaskState::InputRequired => Wire::InputRequired,
-        TaskState::AuthRequired => Wire::AuthRequired,
-        TaskState::Completed => Wire::Completed,
-        TaskState::Failed => Wire::Failed,
-        TaskState::Canceled => Wire::Canceled,
-        TaskState::Rejected => Wire::Rejected,
-    }
-}
+use crate::states::wire_state;
 
 /// The wire's milliseconds.
 pub(crate) fn millis(at: Time) -> i64 {
