@@ -15,9 +15,10 @@ fn the_whole_table() {
     let mut table = String::new();
     for reason in Reason::ALL {
         let (code, status) = row(*reason);
-        table.push_str(&format!("{reason} {code} {}\n", status.as_u16()));
+        table += &format!("| `{reason}` | {code} | {} | {} |\n", status.as_u16(), reason.explain());
     }
-    assert_eq!(table, include_str!("table.txt"));
+    let documented = include_str!("../../../../docs/callers.md");
+    assert!(documented.ends_with(&format!("|---|---|---|---|\n{table}")), "docs/callers.md should end with\n{table}");
 }
 
 #[test]
