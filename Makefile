@@ -53,7 +53,7 @@ lint: tools
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 
 deny: tools
-	@if cargo deny --version >/dev/null 2>&1; then cargo deny --offline check bans licenses sources; \
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences and sources were not checked."; fi
 
 # The same measurement twice, with and without walls. Each takes BENCH_SECONDS and a few more.
