@@ -55,6 +55,9 @@ const COMMIT_ROWS: usize = 512;
 const COMMIT_BYTES: usize = 1 << 20;
 const SMALL: usize = 64 << 10;
 
+/// A store that answers nothing for so long is taken for lost: nothing new is accepted until it answers.
+const HANGS: Span = Span::from_secs(3);
+
 /// How long the store may take to write what it has been given, at the end.
 const FLUSH: Duration = Duration::from_millis(1_000);
 
@@ -67,6 +70,10 @@ pub(crate) struct Driver {
     fence: u64,
     /// Rows of commits that are not answered yet.
     pending: BTreeMap<u64, Vec<Row>>,
+    /// When the store last answered, or was given something while it had nothing to do.
+    answered: Time,
+    /// It has not answered for too long.
+    hangs: bool,
     /// Tasks whose durable row is not shown yet.
     staged: BTreeSet<TaskId>,
     running: BTreeMap<(TaskId, Attempt), AbortHandle>,
@@ -137,6 +144,8 @@ impl Driver {
             seed,
             fence,
             pending: BTreeMap::new(),
+            answered: now,
+            hangs: false,
             staged: BTreeSet::new(),
             running: BTreeMap::new(),
             cancels: BTreeMap::new(),
@@ -287,6 +296,7 @@ impl Driver {
                 continue;
             }
             let rows = self.pending.remove(&n).unwrap_or_default();
+            self.answered = self.shared.clock.now();
             match result {
                 Ok(()) => {
                     self.shared.metrics.committed(rows.len());
@@ -325,6 +335,9 @@ impl Driver {
             }
             writes.push(Write { save, message, record });
         }
+        if self.pending.is_empty() {
+            self.answered = self.shared.clock.now();
+        }
         self.pending.insert(commit.n, rows);
         let (inbox, fence) = (self.shared.inbox.clone(), self.fence);
         let done = move |n, result: Result<(), watertight_store::CommitError>| {
@@ -353,7 +366,26 @@ impl Driver {
             self.published = now;
             let walls = self.cell.agents(now);
             self.log_breakers(&walls);
+            self.watch_store(now);
             self.shared.set_walls(walls, self.cell.held());
+        }
+    }
+
+    /// A disk that neither writes nor fails: who came before waits for it, nobody else has to.
+    fn watch_store(&mut self, now: Time) {
+        let hangs = !self.pending.is_empty() && now.since(self.answered) > HANGS;
+        match (self.hangs, hangs) {
+            (false, true) if self.shared.health() == Health::Well => {
+                tracing::error!(commits = self.pending.len(), "the store does not answer; nothing new is accepted");
+                self.shared.set_health(Health::NoStore);
+                self.hangs = true;
+            }
+            (true, false) => {
+                tracing::info!("the store answers again");
+                self.shared.set_health(Health::Well);
+                self.hangs = false;
+            }
+            (_, _) => {}
         }
     }
 

@@ -199,6 +199,11 @@ impl Store {
         self.queue().fail_after(good, bad);
     }
 
+    /// For tests and drills: nothing is written any more, and nothing fails, until it is taken back.
+    pub fn hang(&self, hangs: bool) {
+        self.queue().hang(hangs);
+    }
+
     #[cfg(test)]
     fn limit_pages(&self, pages: u32) {
         self.queue().ask(queue::Item::Limit(pages));

@@ -105,6 +105,8 @@ struct State {
     torn: BTreeSet<TaskId>,
     /// Transactions that still succeed, and how many then fail.
     faults: Option<(u64, u64)>,
+    /// Nothing is taken, as if the disk did not answer.
+    hangs: bool,
 }
 
 #[derive(Default)]
@@ -191,7 +193,7 @@ impl Queue {
     /// There is no timer to gather more. What arrives while a transaction is written is the next one.
     pub(crate) fn take(&self) -> Option<Vec<Item>> {
         let mut state = self.state();
-        while state.items.is_empty() {
+        while state.items.is_empty() || state.hangs && !state.closed {
             if state.closed {
                 return None;
             }
@@ -255,6 +257,11 @@ impl Queue {
 
     pub(crate) fn fail_after(&self, good: u64, bad: u64) {
         self.state().faults = Some((good, bad));
+    }
+
+    pub(crate) fn hang(&self, hangs: bool) {
+        self.state().hangs = hangs;
+        self.ready.notify_all();
     }
 
     /// Whether the transaction about to end is one that a test wants to fail.

@@ -144,6 +144,11 @@ impl Driver {
             let fault = Fault { reason: Reason::AgentUnknown, delivery: Delivery::NotSent, retry_after: None };
             return shared.inbox.ended(task, attempt, Outcome::Failed(fault));
         };
+        if send && dispatch.deadline <= shared.clock.now() {
+            // Its time passed while its commit waited for the disk: nobody wants it any more.
+            let fault = Fault { reason: Reason::DeadlineExceeded, delivery: Delivery::NotSent, retry_after: None };
+            return shared.inbox.ended(task, attempt, Outcome::Failed(fault));
+        }
         let max = known.spec.wire.max_task_bytes;
         let ear =
             Ear::new(shared.hub.clone(), live.clone(), shared.inbox.clone(), shared.clock.clone(), &dispatch, max);

@@ -295,6 +295,30 @@ async fn a_full_agent_turns_away_and_who_leaves_the_line_is_not_served() {
 }
 
 #[tokio::test]
+async fn a_store_that_hangs_is_waited_for_by_who_came_before_and_by_nobody_else() {
+    let agent = FakeAgent::start(|_, _| Does::Result(json!({ "task": done("r-1", "42") }))).await;
+    let handle = start(vec![spec("fx", &agent, Mode::Blocking)]).await;
+    handle.store().hang(true);
+    let first = tokio::spawn({
+        let handle = handle.clone();
+        async move { sends(&handle, "m-1", Want::Reply).await }
+    });
+    while handle.ready() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(agent.asked("SendMessage"), 0, "nothing is sent before its commit");
+    let declined = sends(&handle, "m-2", Want::Reply).await.unwrap_err();
+    assert!(matches!(declined, Declined::Refused { reason: Reason::StoreUnavailable, .. }), "{declined:?}");
+    handle.store().hang(false);
+    assert_eq!(first.await.unwrap().unwrap().view.state, TaskState::Completed);
+    while !handle.ready() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // What was refused left nothing behind: the same message is a new one.
+    assert!(!sends(&handle, "m-2", Want::Accepted).await.unwrap().replay);
+}
+
+#[tokio::test]
 async fn without_a_store_callers_are_told_and_with_it_again_all_is_well() {
     let agent = FakeAgent::start(|_, _| Does::Result(json!({ "task": done("r-1", "42") }))).await;
     let handle = start(vec![spec("fx", &agent, Mode::Blocking)]).await;
