@@ -105,8 +105,8 @@ reasons! {
         "The store cannot be written, and nothing is accepted that could be lost. Try again; check the disk or the \
          database."
     InputParked "input_parked" Refusal
-        "This input made several attempts fail and is held for a person to look at. Release or discard it in the \
-         quarantine."
+        "The gateway itself failed on this input twice and set it aside. Do not send it again as it is; report it with \
+         the task's id."
     Internal "internal" Refusal
         "The gateway made a mistake. Try again; if it happens again, report it with the id given."
     AgentConnectRefused "agent_connect_refused" Failure
