@@ -46,6 +46,7 @@ pub mod json;
 pub mod jsonrpc;
 pub mod record;
 pub mod reply;
+pub mod rest;
 pub mod served;
 pub mod sse;
 pub mod text;

@@ -1,0 +1,1 @@
+//! What a caller asks for, read from method, path, query and body.
