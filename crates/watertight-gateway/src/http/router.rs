@@ -2,6 +2,7 @@
 //! plain JSON elsewhere.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
@@ -238,7 +239,7 @@ impl Router {
 }
 
 impl Service for Router {
-    async fn call(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn call(&self, request: Request<Incoming>, _peer: IpAddr) -> Response<Body> {
         self.route(request).await
     }
 

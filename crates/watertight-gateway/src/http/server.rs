@@ -9,7 +9,7 @@ mod guard;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ const REFUSALS: usize = 64;
 
 /// Answers requests.
 pub trait Service: Send + Sync + 'static {
-    /// Answers one.
-    fn call(&self, request: Request<Incoming>) -> impl Future<Output = Response<Body>> + Send;
+    /// Answers one. `peer`: who is at the other end of the connection, a proxy perhaps.
+    fn call(&self, request: Request<Incoming>, peer: IpAddr) -> impl Future<Output = Response<Body>> + Send;
     /// What is answered to a request whose handling panicked.
     fn panicked(&self, uri: &Uri) -> Response<Body>;
 }
@@ -171,7 +171,7 @@ async fn converse<S: Service>(
         let service = service.clone();
         async move {
             let uri = request.uri().clone();
-            let answered = AssertUnwindSafe(service.call(request)).catch_unwind().await;
+            let answered = AssertUnwindSafe(service.call(request, peer.ip())).catch_unwind().await;
             io::Result::Ok(answered.unwrap_or_else(|_| {
                 tracing::error!(reason = "internal", "a request panicked");
                 service.panicked(&uri)

@@ -14,7 +14,7 @@ struct Paths {
 }
 
 impl Service for Paths {
-    async fn call(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn call(&self, request: Request<Incoming>, _peer: IpAddr) -> Response<Body> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         match request.uri().path() {
             "/panic" => panic!("on purpose"),
