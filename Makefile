@@ -3,13 +3,14 @@
 #   make demo     three agents, one turns slow, the others never notice    (make demo ARGS="--without-walls --seconds 60")
 #   make test     every test: unit, property, whole-process, documentation, the Python SDK
 #   make check    what must hold before a commit: formatting, lints, tests, licences
-#   make bench    the demo's measurement with and without walls, as JSON in target/bench/
+#   make bench    what a call costs, beside nginx and SQLite: a table, and JSON in target/bench/ (BENCH.md)
+#   make bench-demo   the demo's measurement with and without walls, as JSON in target/bench/
 #   make clean    removes everything that was built
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint deny bench venv tools clean
+.PHONY: help demo test check fmt lint deny bench bench-demo bench-record bench-tools venv tools clean
 
 # Where cargo builds. The Python environment and the measurements stay in this checkout.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -56,8 +57,40 @@ deny: tools
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences and sources were not checked."; fi
 
+# What a call costs. BENCH_PROFILE=demo builds faster; BENCH_ONLY=memory,nginx and BENCH_CONNS=16 measure less;
+# BENCH_ARGS goes to the program (`--rounds 1 --seconds 1`).
+BENCH_PROFILE ?= release
+BENCH_ONLY ?=
+BENCH_CONNS ?=
+BENCH_ARGS ?=
+BENCH := $(TARGET)/$(BENCH_PROFILE)/watertight-bench
+NGINX := $(or $(wildcard /usr/sbin/nginx),$(CURDIR)/target/bench/nginx/usr/sbin/nginx)
+
+bench: tools bench-tools
+	@cargo build --locked --profile $(BENCH_PROFILE) -p watertight -p watertight-bench
+	@mkdir -p target/bench
+	@exec $(BENCH) run --gateway $(TARGET)/$(BENCH_PROFILE)/watertight --profile $(BENCH_PROFILE) \
+	  $$([ ! -x $(NGINX) ] || echo --nginx $(NGINX)) \
+	  $(if $(BENCH_ONLY),--only $(BENCH_ONLY)) $(if $(BENCH_CONNS),--conns $(BENCH_CONNS)) $(BENCH_ARGS)
+
+# The table in BENCH.md, from the last run's JSON.
+bench-record:
+	@$(BENCH) record target/bench/bench.json BENCH.md
+
+# nginx, to compare with: the one that is installed, or Debian's package unpacked below target/. Unpacked and not
+# installed, because the package would start a server of its own on port 80.
+bench-tools:
+	@[ -x $(NGINX) ] || { \
+	  command -v apt-get >/dev/null || { echo "nginx is not here, and neither is apt: it is left out." >&2; exit 0; }; \
+	  mkdir -p target/bench/nginx && cd target/bench/nginx; \
+	  echo "No nginx found: unpacking Debian's package below target/bench/."; \
+	  apt-get download -qq nginx 2>/dev/null \
+	    || { sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); $$sudo apt-get update -qq && apt-get download -qq nginx; }; \
+	  dpkg -x nginx_*.deb . && rm nginx_*.deb; \
+	  ./usr/sbin/nginx -v 2>/dev/null || { echo "nginx does not run here: install it (apt-get install nginx)." >&2; exit 1; }; }
+
 # The same measurement twice, with and without walls. Each takes BENCH_SECONDS and a few more.
-bench: tools
+bench-demo: tools
 	@cargo build --locked --profile demo -p watertight
 	@mkdir -p target/bench
 	@for walls in with without; do \

@@ -29,6 +29,7 @@ const ARROWS: &[Floor] = &[
     ("watertight-store", &["watertight-engine", "watertight-policy"], None),
     ("watertight-sim", &["watertight-engine", "watertight-policy"], Some(&["serde", "toml"])),
     ("watertight-gateway", &["watertight-policy", "watertight-a2a", "watertight-engine", "watertight-store"], None),
+    ("watertight-bench", &[], None),
     (
         "watertight",
         &[
