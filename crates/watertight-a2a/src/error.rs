@@ -287,6 +287,43 @@ impl Error {
         out
     }
 
+    /// The status of the HTTP+JSON binding; `None` for a code that has none of its own, such as ours.
+    pub fn http_status(&self) -> Option<u16> {
+        if let Some(kind) = self.kind() {
+            return Some(kind.row().http);
+        }
+        match self.code {
+            PARSE | INVALID_REQUEST | INVALID_PARAMS => Some(400),
+            METHOD_NOT_FOUND => Some(501),
+            INTERNAL => Some(500),
+            _ => None,
+        }
+    }
+
+    /// The body of the HTTP+JSON binding: `{"error":{"code":…,"status":…,"message":…,"details":[…]}}`. One of A2A's errors
+    /// has its ErrorInfo there, whether it came along or not.
+    pub fn to_http(&self, status: u16) -> Vec<u8> {
+        let own = self.kind().map(A2a::row);
+        let name = own.filter(|row| row.http == status).map_or(rpc_name(status), |row| row.status);
+        let mut out = b"{\"error\":".to_vec();
+        let mut object = ObjectWriter::open(&mut out);
+        object.raw("code", status.to_string().as_bytes());
+        object.string("status", name);
+        object.string("message", &self.message);
+        let missing = own.filter(|row| !self.data.iter().any(|detail| detail.has_reason(row.reason)));
+        match missing {
+            None => self.write_data(object.member("details")),
+            Some(row) => {
+                let mut whole = Error::a2a(row.error);
+                whole.data.extend_from_slice(&self.data);
+                whole.write_data(object.member("details"));
+            }
+        }
+        object.close();
+        out.push(b'}');
+        out
+    }
+
     /// The array that JSON-RPC calls `data` and HTTP+JSON calls `details`.
     pub fn write_data(&self, out: &mut Vec<u8>) {
         out.push(b'[');
@@ -305,7 +342,33 @@ impl Error {
     }
 }
 
+/// The google.rpc.Code that goes with an HTTP status.
+fn rpc_name(status: u16) -> &'static str {
+    match status {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        405 | 501 => "UNIMPLEMENTED",
+        408 | 504 => "DEADLINE_EXCEEDED",
+        409 => "ABORTED",
+        413 | 429 => "RESOURCE_EXHAUSTED",
+        500 => "INTERNAL",
+        502 => "UNKNOWN",
+        503 => "UNAVAILABLE",
+        _ => "INVALID_ARGUMENT",
+    }
+}
+
 impl Detail {
+    /// Whether this is an ErrorInfo of A2A's own with that reason.
+    fn has_reason(&self, name: &str) -> bool {
+        match self {
+            Detail::ErrorInfo { reason, .. } => reason == name,
+            Detail::Raw(raw) => raw.value().get("reason").and_then(|reason| reason.as_str()).as_deref() == Some(name),
+            Detail::BadRequest(_) | Detail::RetryInfo(_) => false,
+        }
+    }
+
     fn is_typed(&self) -> bool {
         match self {
             Detail::ErrorInfo { .. } | Detail::BadRequest(_) | Detail::RetryInfo(_) => true,
@@ -388,6 +451,30 @@ mod tests {
             Error::new(PARSE, "Parse error").to_object(),
             br#"{"code":-32700,"message":"Parse error"}"#.to_vec()
         );
+    }
+
+    #[test]
+    fn http_shapes() {
+        let of = |error: &Error, status| String::from_utf8(error.to_http(status)).unwrap();
+        assert_eq!(
+            of(&Error::a2a(A2a::TaskNotCancelable), 400),
+            r#"{"error":{"code":400,"status":"FAILED_PRECONDITION","message":"Task cannot be canceled","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_CANCELABLE","domain":"a2a-protocol.org"}]}}"#
+        );
+        let full = Error::watertight("bulkhead_full", "no \"slot\"").retry_after_ms(1500);
+        assert_eq!((full.http_status(), of(&full, 503).contains(r#""status":"UNAVAILABLE""#)), (None, true));
+        assert_eq!(
+            of(&Error::new(PARSE, "x"), 400),
+            r#"{"error":{"code":400,"status":"INVALID_ARGUMENT","message":"x","details":[]}}"#
+        );
+        for row in TABLE {
+            assert_eq!(Error::new(row.code, "x").http_status(), Some(row.http));
+        }
+        // An agent may have sent the code alone, or with its ErrorInfo.
+        let bare = Error::new(-32001, "gone");
+        let info = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_FOUND","domain":"a2a-protocol.org"}"#;
+        assert!(of(&bare, 404).ends_with(&format!(r#""details":[{info}]}}}}"#)), "{}", of(&bare, 404));
+        let whole = Error { data: vec![Detail::Raw(Json::assume(info))], ..bare };
+        assert!(of(&whole, 404).ends_with(&format!(r#""details":[{info}]}}}}"#)));
     }
 
     #[test]

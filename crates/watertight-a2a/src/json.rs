@@ -276,7 +276,8 @@ impl Member<'_> {
     }
 }
 
-fn names(key: &str, name: &str) -> bool {
+/// Whether a key is the name, or its snake_case form.
+pub(crate) fn names(key: &str, name: &str) -> bool {
     key == name || is_snake_of(key, name)
 }
 

@@ -18,7 +18,7 @@ pub const MAX_STRING_BYTES: usize = 16 << 10;
 pub struct ServedAs<'a> {
     /// The name to use where the card has none.
     pub agent: &'a str,
-    /// Where callers reach it: the JSON-RPC address behind us.
+    /// Where callers reach it: the address for JSON-RPC, below which HTTP+JSON has its paths.
     pub public_url: &'a str,
     /// Whether callers must send a bearer token.
     pub bearer: bool,
@@ -96,11 +96,14 @@ pub fn served_card(upstream: Option<&[u8]>, served: &ServedAs<'_>) -> Vec<u8> {
 fn write_ours(root: Value<'_>, served: &ServedAs<'_>, scrub: &Scrub, object: &mut ObjectWriter<'_>) {
     let list = object.member("supportedInterfaces");
     list.push(b'[');
-    let mut interface = ObjectWriter::open(list);
-    interface.string("url", served.public_url);
-    interface.string("protocolBinding", "JSONRPC");
-    interface.string("protocolVersion", "1.0");
-    interface.close();
+    for (index, binding) in ["JSONRPC", "HTTP+JSON"].into_iter().enumerate() {
+        list.extend_from_slice(if index == 0 { b"" } else { b"," });
+        let mut interface = ObjectWriter::open(list);
+        interface.string("url", served.public_url);
+        interface.string("protocolBinding", binding);
+        interface.string("protocolVersion", "1.0");
+        interface.close();
+    }
     list.push(b']');
 
     let mut capabilities = ObjectWriter::open(object.member("capabilities"));

@@ -103,6 +103,21 @@ impl Problem {
         problem
     }
 
+    /// A request that is none, for HTTP itself.
+    pub fn http(status: StatusCode, error: Error) -> Problem {
+        Problem { status, ..error.into() }
+    }
+
+    /// The status in the HTTP+JSON binding, which has one for everything: for a failure at the agent, that of a gateway
+    /// behind which something failed.
+    pub fn http_status(&self) -> StatusCode {
+        if self.status != StatusCode::OK {
+            return self.status;
+        }
+        let own = self.error.http_status().and_then(|status| StatusCode::from_u16(status).ok());
+        own.unwrap_or(StatusCode::BAD_GATEWAY)
+    }
+
     /// The word for it: ours, where there is one, else A2A's.
     pub fn reason(&self) -> &str {
         let infos = self.error.data.iter().filter_map(|datum| match datum {

@@ -12,5 +12,8 @@ pub mod sse;
 
 mod api;
 mod cards;
+mod line;
 mod render;
+mod reply;
+mod rest;
 mod rpc;

@@ -17,7 +17,11 @@ fn serve(card: &Tree, served: &ServedAs<'_>) -> Tree {
 }
 
 fn interface() -> Tree {
-    json!([{"url": "https://gate.example/agents/hotels", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}])
+    let url = "https://gate.example/agents/hotels";
+    json!([
+        {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+        {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
+    ])
 }
 
 #[test]

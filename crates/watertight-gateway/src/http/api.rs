@@ -7,8 +7,8 @@ use watertight_policy::breaker;
 use watertight_policy::time::{Span, Time};
 
 use super::body::Body;
+use super::reply::{json_response, plain, unknown};
 use super::router::Router;
-use super::rpc::{json_response, unknown};
 use crate::handle::AgentStats;
 
 /// `GET /v1/agents`
@@ -21,7 +21,7 @@ pub(super) fn agents(router: &Router) -> Response<Body> {
 /// `POST /v1/agents/{agent}/breaker/reset`
 pub(super) async fn reset_breaker(router: &Router, agent: &AgentId) -> Response<Body> {
     if !router.handle().breaker_reset(agent).await {
-        return super::router::plain(unknown(agent));
+        return plain(&unknown(agent));
     }
     tracing::info!(%agent, "breaker reset by an operator");
     json_response(StatusCode::OK, json!({"agent": agent.as_str(), "breaker": {"state": "admitting"}}).to_string())

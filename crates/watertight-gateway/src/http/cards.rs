@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use watertight_a2a::served::{ServedAs, served_card};
 
 use super::body::Body;
-use super::rpc::json_response;
+use super::reply::json_response;
 use crate::config::Agent;
 
 /// How long callers may keep a card without asking again.

@@ -1,10 +1,13 @@
-//! From a path to what answers it. Every refusal has the shape of the face that it is for: JSON-RPC below `/agents`,
-//! plain JSON elsewhere.
+//! From a path to what answers it. Every refusal has the shape of the face that it is for: JSON-RPC at an agent's
+//! address, HTTP+JSON below it and elsewhere.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use serde_json::json;
@@ -15,11 +18,12 @@ use watertight_engine::ids::AgentId;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
 
-use super::auth::{Auth, Denied};
+use super::auth::{Auth, Denied, Who};
 use super::body::{Body, Intake, Untaken};
-use super::rpc::{self, Line, decorate, json_response};
+use super::line::Line;
+use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards};
+use super::{api, cards, rest, rpc};
 use crate::config::{Agent, Config, InstanceKey};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -47,12 +51,17 @@ enum Route<'a> {
     Agents,
     ResetBreaker(&'a str),
     Rpc(&'a str),
+    /// HTTP+JSON: the agent, and the path below it.
+    Rest(&'a str, &'a str),
     Card(&'a str),
     Nothing,
 }
 
 impl Route<'_> {
     fn of(path: &str) -> Route<'_> {
+        if let Some(below) = path.strip_prefix("/agents/") {
+            return Route::below(below);
+        }
         let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
         let parts = [parts.next(), parts.next(), parts.next(), parts.next(), parts.next(), parts.next()];
         match parts {
@@ -64,20 +73,49 @@ impl Route<'_> {
             [Some("v1"), Some("agents"), Some(agent), Some("breaker"), Some("reset"), None] => {
                 Route::ResetBreaker(agent)
             }
-            [Some("agents"), Some(agent), None | Some(""), None, ..] if !agent.is_empty() => Route::Rpc(agent),
-            [Some("agents"), Some(agent), Some(".well-known"), Some("agent-card.json"), None, ..] => Route::Card(agent),
             _ => Route::Nothing,
         }
     }
 
-    /// What it answers to.
-    fn methods(&self) -> &'static [Method] {
+    /// What is below `/agents/`: a name, and then a path of that agent.
+    fn below(path: &str) -> Route<'_> {
+        let (agent, below) = path.split_at(path.find('/').unwrap_or(path.len()));
+        match below {
+            _ if agent.is_empty() => Route::Nothing,
+            "" | "/" => Route::Rpc(agent),
+            "/.well-known/agent-card.json" => Route::Card(agent),
+            below => Route::Rest(agent, below),
+        }
+    }
+
+    /// What it answers to; for HTTP+JSON, the binding knows.
+    fn methods(&self) -> &'static [&'static str] {
         match self {
-            Route::Rpc(_) | Route::ResetBreaker(_) => &[Method::POST],
+            Route::Rpc(_) | Route::ResetBreaker(_) => &["POST"],
             Route::Index | Route::Health | Route::Ready | Route::Metrics | Route::Agents | Route::Card(_) => {
-                &[Method::GET, Method::HEAD]
+                &["GET", "HEAD"]
             }
-            Route::Nothing => &[],
+            Route::Rest(..) | Route::Nothing => &[],
+        }
+    }
+
+    /// The same in words.
+    fn takes(&self) -> String {
+        match self {
+            Route::Rpc(_) => {
+                "this takes JSON-RPC by POST; the agent's card is at .well-known/agent-card.json below it, \
+                              and HTTP+JSON at message:send and tasks"
+                    .to_owned()
+            }
+            Route::Index
+            | Route::Health
+            | Route::Ready
+            | Route::Metrics
+            | Route::Agents
+            | Route::ResetBreaker(_)
+            | Route::Card(_)
+            | Route::Rest(..)
+            | Route::Nothing => format!("this takes {}", self.methods().join(" and ")),
         }
     }
 }
@@ -121,10 +159,10 @@ impl Router {
         let (head, body) = request.into_parts();
         let route = Route::of(head.uri.path());
         if matches!(route, Route::Nothing) {
-            return nothing(&head.uri);
+            return plain(&nothing(head.uri.path()));
         }
-        if !route.methods().contains(&head.method) {
-            return wrong_method(&route);
+        if !matches!(route, Route::Rest(..)) && !route.methods().contains(&head.method.as_str()) {
+            return wrong_method(route.methods(), &route.takes());
         }
         match route {
             Route::Index => self.guarded(&head.uri, &head.headers, index),
@@ -134,36 +172,60 @@ impl Router {
             Route::Agents => self.operated(&head.uri, &head.headers, || api::agents(self)),
             Route::ResetBreaker(agent) => match self.auth.operator(&head.uri, &head.headers) {
                 Ok(_) => api::reset_breaker(self, &AgentId::new(agent)).await,
-                Err(denied) => plain(refused(denied)),
+                Err(denied) => plain(&refused(denied)),
             },
             Route::Card(agent) => self.card(&AgentId::new(agent), &head.uri, &head.headers),
-            Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head.uri, head.headers.clone(), body).await,
-            Route::Nothing => nothing(&head.uri),
+            Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
+            Route::Rest(agent, below) => self.rest(AgentId::new(agent), below, &head, body).await,
+            Route::Nothing => plain(&nothing(head.uri.path())),
         }
     }
 
-    async fn rpc(&self, agent: AgentId, uri: &Uri, headers: HeaderMap, body: Incoming) -> Response<Body> {
+    async fn rpc(&self, agent: AgentId, head: &Parts, body: Incoming) -> Response<Body> {
         let whole = |problem| rpc::problem(&Id::null(), problem);
-        // Cheap, and it tells a stranger nothing: a body that is announced as too large is not even waited for.
-        let announced = headers.get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|n| n > self.intake.limit() as u64) {
-            return whole(self.untaken(Untaken::TooLarge));
-        }
-        let who = match self.auth.caller(uri, &headers) {
-            Ok(who) => who,
-            Err(denied) => return whole(refused(denied)),
+        let read = async {
+            let who = self.enter(head)?;
+            let body = self.intake.read(&head.headers, body).await.map_err(|untaken| self.untaken(untaken))?;
+            Ok((who, body))
         };
-        match self.intake.read(&headers, body).await {
-            Ok(body) => {
-                let query = uri.query().map(str::to_owned);
-                rpc::answer(Line { router: self, who, agent, headers, query }, body).await
-            }
+        match read.await {
+            Ok((who, body)) => rpc::answer(Line { router: self, who, agent, head }, body).await,
+            Err(problem) => whole(problem),
+        }
+    }
+
+    async fn rest(&self, agent: AgentId, below: &str, head: &Parts, body: Incoming) -> Response<Body> {
+        let whole = |problem| rest::problem(&head.headers, problem);
+        let who = match self.enter(head) {
+            Ok(who) => who,
+            Err(problem) => return whole(problem),
+        };
+        let line = Line { router: self, who, agent, head };
+        let asked = match rest::ask(&line, below) {
+            Ok(asked) => asked,
+            Err(response) => return response,
+        };
+        // What comes with a GET means nothing.
+        let read =
+            if head.method == Method::POST { self.intake.read(&head.headers, body).await } else { Ok(Bytes::new()) };
+        match read {
+            Ok(body) => rest::answer(line, asked, body).await,
             Err(untaken) => whole(self.untaken(untaken)),
         }
     }
 
+    /// Who it is, before anything is read.
+    fn enter(&self, head: &Parts) -> Result<Arc<Who>, Problem> {
+        // Cheap, and it tells a stranger nothing: a body that is announced as too large is not even waited for.
+        let announced = head.headers.get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|n| n > self.intake.limit() as u64) {
+            return Err(self.untaken(Untaken::TooLarge));
+        }
+        self.auth.caller(&head.uri, &head.headers).map_err(refused)
+    }
+
     fn untaken(&self, untaken: Untaken) -> Problem {
-        let bad = |status, text: &str| Problem { status, ..Error::new(INVALID_REQUEST, text).into() };
+        let bad = |status, text: &str| Problem::http(status, Error::new(INVALID_REQUEST, text));
         match untaken {
             Untaken::TooLarge => {
                 let text = format!("the request is larger than max_request_bytes, {} bytes", self.intake.limit());
@@ -186,14 +248,14 @@ impl Router {
     fn guarded(&self, uri: &Uri, headers: &HeaderMap, answer: impl FnOnce() -> Response<Body>) -> Response<Body> {
         match self.auth.caller(uri, headers) {
             Ok(_) => answer(),
-            Err(denied) => plain(refused(denied)),
+            Err(denied) => plain(&refused(denied)),
         }
     }
 
     fn operated(&self, uri: &Uri, headers: &HeaderMap, answer: impl FnOnce() -> Response<Body>) -> Response<Body> {
         match self.auth.operator(uri, headers) {
             Ok(_) => answer(),
-            Err(denied) => plain(refused(denied)),
+            Err(denied) => plain(&refused(denied)),
         }
     }
 
@@ -218,9 +280,9 @@ impl Router {
     fn card(&self, name: &AgentId, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
         let who = match self.auth.caller(uri, headers) {
             Ok(who) => who,
-            Err(denied) => return plain(refused(denied)),
+            Err(denied) => return plain(&refused(denied)),
         };
-        let Some(agent) = self.agent(name).filter(|_| who.may_call(name)) else { return plain(rpc::unknown(name)) };
+        let Some(agent) = self.agent(name).filter(|_| who.may_call(name)) else { return plain(&unknown(name)) };
         let upstream = self.handle.card(name);
         let upstream = upstream.as_ref().map(|card| card.raw.as_bytes());
         cards::serve(agent, upstream, &self.base(uri, headers), !self.auth.is_open(), self.since, headers)
@@ -256,7 +318,8 @@ impl Service for Router {
             | Route::Agents
             | Route::ResetBreaker(_)
             | Route::Card(_)
-            | Route::Nothing => plain(problem),
+            | Route::Rest(..)
+            | Route::Nothing => plain(&problem),
         }
     }
 }
@@ -278,65 +341,6 @@ fn index() -> Response<Body> {
     json_response(StatusCode::OK, body.to_string())
 }
 
-fn nothing(uri: &Uri) -> Response<Body> {
-    let text = format!("there is nothing at {}", watertight_a2a::text::clean(uri.path(), 128));
-    plain(Problem { status: StatusCode::NOT_FOUND, ..Error::new(INVALID_REQUEST, text).into() })
-}
-
-fn wrong_method(route: &Route<'_>) -> Response<Body> {
-    let allowed: Vec<&str> = route.methods().iter().map(Method::as_str).collect();
-    let text = match route {
-        Route::Rpc(_) => {
-            "this takes JSON-RPC by POST; the agent's card is at .well-known/agent-card.json below it".to_owned()
-        }
-        Route::Index
-        | Route::Health
-        | Route::Ready
-        | Route::Metrics
-        | Route::Agents
-        | Route::ResetBreaker(_)
-        | Route::Card(_)
-        | Route::Nothing => format!("this takes {}", allowed.join(" and ")),
-    };
-    let mut response =
-        plain(Problem { status: StatusCode::METHOD_NOT_ALLOWED, ..Error::new(INVALID_REQUEST, text).into() });
-    response.headers_mut().extend(HeaderValue::try_from(allowed.join(", ")).ok().map(|value| (header::ALLOW, value)));
-    response
-}
-
-/// A problem in the shape of plain HTTP.
-pub(super) fn plain(problem: Problem) -> Response<Body> {
-    let mut body = format!(
-        "{{\"error\":{{\"code\":{},\"status\":\"{}\",\"message\":",
-        problem.status.as_u16(),
-        rpc_name(problem.status)
-    )
-    .into_bytes();
-    watertight_a2a::text::quote(&problem.error.message, &mut body);
-    body.extend_from_slice(b",\"details\":");
-    problem.error.write_data(&mut body);
-    body.extend_from_slice(b"}}");
-    let mut response = json_response(problem.status, body);
-    decorate(response.headers_mut(), &problem);
-    response
-}
-
-/// The google.rpc.Code that goes with a status.
-fn rpc_name(status: StatusCode) -> &'static str {
-    match status.as_u16() {
-        401 => "UNAUTHENTICATED",
-        403 => "PERMISSION_DENIED",
-        404 => "NOT_FOUND",
-        405 => "UNIMPLEMENTED",
-        409 => "ABORTED",
-        413 | 429 => "RESOURCE_EXHAUSTED",
-        500 => "INTERNAL",
-        503 => "UNAVAILABLE",
-        504 => "DEADLINE_EXCEEDED",
-        _ => "INVALID_ARGUMENT",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,24 +358,14 @@ mod tests {
             ("/agents", Route::Nothing),
             ("/agents/", Route::Nothing),
             ("/agents//", Route::Nothing),
-            ("/agents/hotels//", Route::Nothing),
-            ("/agents/hotels/x", Route::Nothing),
+            ("/agents/hotels//", Route::Rest("hotels", "//")),
+            ("/agents/hotels/message:send/", Route::Rest("hotels", "/message:send/")),
+            ("/agents/hotels/t/tasks/a", Route::Rest("hotels", "/t/tasks/a")),
             ("/v1/agents/fx/breaker/reset/x", Route::Nothing),
             ("/healthz/x", Route::Nothing),
             ("/%2e%2e/etc", Route::Nothing),
         ] {
             assert_eq!(Route::of(path), route, "{path}");
         }
-    }
-
-    #[test]
-    fn plain_errors_are_json_too() {
-        let response = plain(rpc::unknown(&AgentId::new("no\u{1b}body")));
-        assert_eq!(response.status(), 404);
-        let Body::Full(body) = response.into_body() else { panic!("a whole body") };
-        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!((&body["error"]["code"], &body["error"]["status"]), (&json!(404), &json!("NOT_FOUND")));
-        assert_eq!(body["error"]["details"][0]["reason"], "agent_unknown");
-        assert!(!body["error"]["message"].as_str().unwrap().contains('\u{1b}'));
     }
 }

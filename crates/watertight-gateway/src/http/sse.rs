@@ -27,17 +27,24 @@ const BEAT: Duration = Duration::from_secs(3);
 /// What is put together in one piece when several events stand ready.
 const PIECE: usize = 16 << 10;
 
+/// How an event is written.
+pub enum Shape {
+    /// Each a JSON-RPC response to the request with this id.
+    Rpc(Id),
+    /// Bare, as HTTP+JSON has them.
+    Rest,
+}
+
 /// A response's body.
 pub struct Events {
     pieces: Pin<Box<dyn Stream<Item = Bytes> + Send>>,
 }
 
 impl Events {
-    /// The events of a task as the answer to the request with this id. `lone`: where the agent's whole answer is a
-    /// message, it may stand alone.
-    pub fn new(id: Id, view: &TaskView, lone: bool, events: Subscription) -> Events {
+    /// The events of a task, in this shape. `lone`: where the agent's whole answer is a message, it may stand alone.
+    pub fn new(shape: Shape, view: &TaskView, lone: bool, events: Subscription) -> Events {
         let name = (view.agent.to_string(), view.task.to_string());
-        let pump = Pump { id, name, lone, events, begun: false, over: false, beat: Instant::now() };
+        let pump = Pump { shape, name, lone, events, begun: false, over: false, beat: Instant::now() };
         let pieces = unfold(pump, |mut pump| async move { pump.piece().await.map(|piece| (piece, pump)) });
         Events { pieces: Box::pin(pieces) }
     }
@@ -48,7 +55,7 @@ impl Events {
 }
 
 struct Pump {
-    id: Id,
+    shape: Shape,
     /// Agent and task, for an error at the end.
     name: (String, String),
     lone: bool,
@@ -125,11 +132,22 @@ impl Pump {
             .task_id(task)
             .with("resumable", "true")
             .with("lastEventId", self.events.load().last.to_string());
-        sse::write_event(None, None, &error.to_jsonrpc(&self.id), out);
+        match &self.shape {
+            Shape::Rpc(id) => sse::write_event(None, None, &error.to_jsonrpc(id), out),
+            // The binding says nothing of errors in a stream; clients know them by the event's name.
+            Shape::Rest => {
+                let status = Problem::of(reason, "").http_status().as_u16();
+                sse::write_event(None, Some("error"), &error.to_http(status), out);
+            }
+        }
     }
 
     fn write(&self, id: EventId, result: &[u8], out: &mut Vec<u8>) {
-        sse::write_event(Some(&id.to_string()), None, &write_result(&self.id, result), out);
+        let id = id.to_string();
+        match &self.shape {
+            Shape::Rpc(request) => sse::write_event(Some(&id), None, &write_result(request, result), out),
+            Shape::Rest => sse::write_event(Some(&id), None, result, out),
+        }
     }
 }
 

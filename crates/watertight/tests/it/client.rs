@@ -1,4 +1,4 @@
-//! A blocking A2A 1.0 client over JSON-RPC: one connection a call, every header and every event visible, times measured.
+//! A blocking A2A 1.0 client over JSON-RPC, and as far as it differs over HTTP+JSON: one connection a call, every header and every event visible, times measured.
 
 use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -51,7 +51,8 @@ impl Client {
     pub(crate) fn http(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Answer> {
         let start = now();
         let (head, mut rest) = self.open(method, path, headers, body)?;
-        let body = rest.all()?;
+        // The answer to a HEAD says how long the body would be.
+        let body = if method == "HEAD" { Vec::new() } else { rest.all()? };
         Ok(Answer { status: head.status(), head, body, took: start.elapsed() })
     }
 
@@ -126,7 +127,37 @@ impl Client {
         let headers = [("content-type", "application/json"), ("a2a-version", "1.0"), ("accept", "text/event-stream")];
         let opened = self.open("POST", &format!("/agents/{agent}"), &headers, body.as_bytes());
         let (head, body) = opened.unwrap_or_else(|e| panic!("{method} to {agent}: {e}"));
-        Events { head, body, buffer: Vec::new(), end: None }
+        Events { head, body, buffer: Vec::new(), end: None, bare: false }
+    }
+
+    /// A request of the HTTP+JSON binding; `line` is its method and its path below the agent, query included.
+    pub(crate) fn rest(&self, agent: &str, line: &str, body: &str, extra: &[(&str, &str)]) -> Answer {
+        let (method, path) = line.split_once(' ').expect("a method and a path");
+        let headers = Self::rest_headers(body, extra);
+        let answer = self.http(method, &format!("/agents/{agent}{path}"), &headers, body.as_bytes());
+        answer.unwrap_or_else(|e| panic!("{line} of {agent}: {e}"))
+    }
+
+    /// The same, answered by events.
+    pub(crate) fn rest_events(&self, agent: &str, line: &str, body: &str, extra: &[(&str, &str)]) -> Events {
+        let (method, path) = line.split_once(' ').expect("a method and a path");
+        let headers = Self::rest_headers(body, extra);
+        let opened = self.open(method, &format!("/agents/{agent}{path}"), &headers, body.as_bytes());
+        let (head, body) = opened.unwrap_or_else(|e| panic!("{line} of {agent}: {e}"));
+        Events { head, body, buffer: Vec::new(), end: None, bare: true }
+    }
+
+    /// The version, unless the test brings one, and a content type where there is content.
+    fn rest_headers<'a>(body: &str, extra: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        let mut headers = extra.to_vec();
+        let said = |headers: &[(&str, &str)], name| headers.iter().any(|(said, _)| *said == name);
+        if !said(&headers, "a2a-version") {
+            headers.push(("a2a-version", "1.0"));
+        }
+        if !body.is_empty() && !said(&headers, "content-type") {
+            headers.push(("content-type", "application/json"));
+        }
+        headers
     }
 
     /// Asks until the task has ended, and gives it.
@@ -150,6 +181,28 @@ impl Answer {
             (Some(result), None) => Ok(result.clone()),
             (None, Some(error)) => Err(Box::new(Fault::read(error))),
             _ => panic!("neither a result nor an error: {text:.500}"),
+        }
+    }
+}
+
+impl Answer {
+    /// The bare result of HTTP+JSON, or its error. What an error's body says must be what the status says.
+    pub(crate) fn bare(&self) -> Outcome {
+        let text = String::from_utf8_lossy(&self.body);
+        let body: Value =
+            serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{} {e}: {text:.500}", self.head.line));
+        match body.get("error") {
+            None => {
+                assert_eq!(self.status, 200, "{text:.500}");
+                Ok(body)
+            }
+            Some(error) => {
+                let mut error = error.clone();
+                assert!(self.status == 0 || error["code"] == self.status, "{} {text:.500}", self.head.line);
+                assert!(error["status"].is_string() && error["details"].is_array(), "{text:.500}");
+                error["data"] = error["details"].take();
+                Err(Box::new(Fault::read(&error)))
+            }
         }
     }
 }
@@ -189,6 +242,8 @@ pub(crate) struct Events {
     body: Body,
     buffer: Vec<u8>,
     end: Option<End>,
+    /// The events are those of HTTP+JSON.
+    bare: bool,
 }
 
 impl Events {
@@ -200,7 +255,8 @@ impl Events {
     /// The refusal that came in place of a stream.
     pub(crate) fn refusal(mut self) -> Outcome {
         let body = self.body.all().unwrap();
-        Answer { status: self.head.status(), head: self.head, body, took: Duration::ZERO }.outcome()
+        let answer = Answer { status: self.head.status(), head: self.head, body, took: Duration::ZERO };
+        if self.bare { answer.bare() } else { answer.outcome() }
     }
 
     /// The next event's result or error, or `None` at the stream's end. Comments are passed over.
@@ -219,7 +275,9 @@ impl Events {
                     continue;
                 }
                 let body = data.join("\n").into_bytes();
-                return Some(Answer { status: 200, head: Head::default(), body, took: Duration::ZERO }.outcome());
+                let status = if self.bare && block.lines().any(|line| line == "event: error") { 0 } else { 200 };
+                let answer = Answer { status, head: Head::default(), body, took: Duration::ZERO };
+                return Some(if self.bare { answer.bare() } else { answer.outcome() });
             }
             match self.body.some() {
                 Ok(Some(bytes)) => self.buffer.extend_from_slice(&bytes),

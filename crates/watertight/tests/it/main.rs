@@ -20,6 +20,7 @@ mod disk;
 mod faults;
 mod kit;
 mod limits;
+mod rest;
 mod retention;
 mod sdk;
 mod shutdown;

@@ -1,0 +1,250 @@
+//! One operation, carried out for whoever asks by whichever binding: what the handle is asked, and what comes of it.
+//!
+//! Assumes that the caller is known and that the faces ([`super::rpc`], [`super::rest`]) have read the request's shape.
+//! They write the outcome in theirs.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::request::Parts;
+use watertight_a2a::call::{Call, List, Send, TaskRef};
+use watertight_a2a::error::{A2a, Error};
+use watertight_a2a::event::wrap;
+use watertight_a2a::json;
+use watertight_a2a::jsonrpc::Method;
+use watertight_a2a::rest::query;
+use watertight_a2a::traceparent::TraceParent;
+use watertight_a2a::version::Version;
+use watertight_engine::ids::{AgentId, TaskId};
+use watertight_engine::input::WireBudget;
+use watertight_engine::record::{ReplyKind, TaskState};
+use watertight_policy::reason::Reason;
+use watertight_policy::time::Time;
+
+use super::auth::Who;
+use super::render;
+use super::router::Router;
+use super::sse::{Events, Shape};
+use crate::error::{Limits, Problem};
+use crate::handle::{Declined, Filter, NewCall, NoPage, Trace, Want};
+use crate::hub::{EventId, TaskView};
+use crate::states::state_of;
+
+/// Where a request came in, and from whom.
+pub(super) struct Line<'a> {
+    pub(super) router: &'a Router,
+    pub(super) who: Arc<Who>,
+    pub(super) agent: AgentId,
+    pub(super) head: &'a Parts,
+}
+
+/// An operation's outcome, not yet written.
+pub(super) enum Outcome {
+    /// The result, as raw JSON.
+    Result(Vec<u8>),
+    /// The result's events.
+    Events(Box<Events>),
+}
+
+impl Line<'_> {
+    /// The limits of a body's JSON.
+    pub(super) fn json_limits(&self) -> json::Limits {
+        json::Limits { max_bytes: self.router.intake().limit(), ..json::Limits::default() }
+    }
+
+    /// Whether the caller speaks the version that is spoken here.
+    pub(super) fn version(&self) -> Result<(), Problem> {
+        let said: Vec<&str> =
+            self.head.headers.get_all("a2a-version").iter().filter_map(|value| value.to_str().ok()).collect();
+        let header = Some(said.join(", ")).filter(|said| !said.trim().is_empty());
+        let asked = self.head.uri.query().and_then(|text| query::joined(text, "a2a-version"));
+        let wrong = match Version::of_request(header.as_deref(), asked.as_deref()) {
+            Version::V1 => return Ok(()),
+            Version::V03 if header.or(asked).is_some_and(|said| !said.trim().is_empty()) => {
+                "A2A version 0.3 is not spoken here".to_owned()
+            }
+            Version::V03 => "no A2A version is named, which means 0.3, and 0.3 is not spoken here".to_owned(),
+            Version::Unsupported(version) => format!("A2A version {version} is not spoken here"),
+        };
+        let text = format!("{wrong}; send the header `A2A-Version: 1.0`");
+        Err(Error::a2a(A2a::VersionNotSupported).message(text).with("supportedVersions", "1.0").into())
+    }
+
+    pub(super) fn knows_agent(&self) -> bool {
+        self.who.may_call(&self.agent) && self.router.agent(&self.agent).is_some()
+    }
+
+    pub(super) async fn carry_out(&self, shape: Shape, call: Call) -> Result<Outcome, Problem> {
+        match call {
+            Call::Send(send) => self.send(send).await.map(Outcome::Result),
+            Call::Stream(send) => self.stream(shape, send).await,
+            Call::Get(get) => {
+                let view = self.task(&get.id).await?;
+                Ok(Outcome::Result(render::task(&view, get.history_length, true)))
+            }
+            Call::List(list) => self.list(list).await.map(Outcome::Result),
+            Call::Cancel(named) => self.cancel(&named).await.map(Outcome::Result),
+            Call::Subscribe(named) => self.subscribe(shape, &named).await,
+            Call::CreatePush(_) | Call::GetPush(_) | Call::ListPush(_) | Call::DeletePush(_) => Err(no_push().into()),
+            Call::ExtendedCard { .. } => Err(Error::a2a(A2a::ExtendedAgentCardNotConfigured).into()),
+        }
+    }
+
+    /// A word in the log about what was not done.
+    pub(super) fn log(&self, method: Method, problem: &Problem) {
+        tracing::info!(
+            agent = %self.agent,
+            caller = %self.who.principal.caller,
+            method = method.name(),
+            code = problem.error.code,
+            reason = problem.reason(),
+            "not done"
+        );
+    }
+
+    async fn send(&self, send: Send) -> Result<Vec<u8>, Problem> {
+        let want = if send.peek.return_immediately { Want::Accepted } else { Want::Reply };
+        let (history, asked) = (send.peek.history_length, send.peek.budget.as_ref().and_then(|b| b.remaining_s));
+        let accepted = self.submit(send, want).await?;
+        let view = accepted.view;
+        if let Some(reason) = view.reason.filter(|_| view.state == TaskState::Failed) {
+            return Err(Problem::failed(&view, reason, &self.limits(asked)));
+        }
+        let message = view.record.render_message_event();
+        let alone = view.reply == ReplyKind::Message && view.state == TaskState::Completed;
+        Ok(message.filter(|_| alone).unwrap_or_else(|| wrap("task", &render::task(&view, history, true))))
+    }
+
+    async fn stream(&self, shape: Shape, send: Send) -> Result<Outcome, Problem> {
+        let accepted = self.submit(send, Want::Stream).await?;
+        let events = accepted.stream.ok_or_else(|| Problem::of(Reason::Internal, "there is no stream to this task"))?;
+        Ok(Outcome::Events(Box::new(Events::new(shape, &accepted.view, true, events))))
+    }
+
+    async fn submit(&self, send: Send, want: Want) -> Result<crate::handle::Accepted, Problem> {
+        if send.peek.push_config {
+            return Err(no_push().into());
+        }
+        let named = send.peek.task_id.clone();
+        let budget = send.peek.budget.clone().unwrap_or_default();
+        let call = NewCall {
+            principal: self.who.principal.clone(),
+            agent: self.agent.clone(),
+            params: send.params.into_bytes(),
+            peek: send.peek,
+            want,
+            wait: None,
+            budget: WireBudget { remaining_s: budget.remaining_s, depth: budget.depth, fanout: budget.fanout },
+            parent: budget.task.as_deref().and_then(TaskId::parse),
+            trace: trace(&self.head.headers),
+        };
+        let submitted = self.router.handle().submit(call).await;
+        submitted.map_err(|declined| self.declined(declined, named.as_deref()))
+    }
+
+    async fn task(&self, id: &str) -> Result<TaskView, Problem> {
+        let task = TaskId::parse(id).ok_or_else(not_found)?;
+        let found = self.router.handle().task(&self.who.principal, &self.agent, task).await;
+        found.map_err(|declined| self.declined(declined, Some(id)))
+    }
+
+    async fn cancel(&self, named: &TaskRef) -> Result<Vec<u8>, Problem> {
+        let task = TaskId::parse(&named.id).ok_or_else(not_found)?;
+        let canceled = self.router.handle().cancel(self.who.principal.clone(), self.agent.clone(), task).await;
+        let view = canceled.map_err(|declined| self.declined(declined, Some(&named.id)))?;
+        Ok(render::task(&view, None, true))
+    }
+
+    async fn subscribe(&self, shape: Shape, named: &TaskRef) -> Result<Outcome, Problem> {
+        let view = self.task(&named.id).await?;
+        let after = self.head.headers.get("last-event-id").and_then(|value| EventId::parse(value.to_str().ok()?));
+        let subscribed = self.router.handle().subscribe(&self.who.principal, &self.agent, view.task, after).await;
+        let events = subscribed.map_err(|declined| self.declined(declined, Some(&named.id)))?;
+        Ok(Outcome::Events(Box::new(Events::new(shape, &view, false, events))))
+    }
+
+    async fn list(&self, list: List) -> Result<Vec<u8>, Problem> {
+        let filter = Filter {
+            agent: Some(self.agent.clone()),
+            context: list.context_id,
+            state: list.status.as_ref().map(state_of),
+            changed_since: list.status_timestamp_after.map(|ms| Time::from_millis(u64::try_from(ms).unwrap_or(0))),
+            limit: list.page_size as usize,
+            after: list.page_token,
+        };
+        let page = self.router.handle().list(&self.who.principal, filter).await.map_err(|no| match no {
+            NoPage::BadToken => Error::invalid_params("pageToken", "is no token of this list").into(),
+            NoPage::StoreUnavailable => Problem::refusal(Reason::StoreUnavailable, "the store cannot be read"),
+        })?;
+        let mut out = b"{\"tasks\":[".to_vec();
+        for (index, view) in page.tasks.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(&render::task(view, list.history_length.or(Some(0)), list.include_artifacts));
+        }
+        out.extend_from_slice(b"],\"nextPageToken\":");
+        watertight_a2a::text::quote(page.next.as_deref().unwrap_or(""), &mut out);
+        out.extend_from_slice(format!(",\"pageSize\":{},\"totalSize\":{}}}", list.page_size, page.total).as_bytes());
+        Ok(out)
+    }
+
+    fn declined(&self, declined: Declined, task: Option<&str>) -> Problem {
+        let walls = self.router.agent(&self.agent).map(|agent| &agent.settings);
+        Problem::declined(declined, &self.agent, task, walls)
+    }
+
+    fn limits(&self, asked: Option<f64>) -> Limits<'_> {
+        let agent = self.router.agent(&self.agent);
+        Limits {
+            walls: agent.map(|agent| &agent.settings),
+            timeouts: agent.map(|agent| (agent.wire.connect_timeout, agent.wire.idle_timeout)),
+            asked,
+        }
+    }
+}
+
+fn not_found() -> Problem {
+    Error::a2a(A2a::TaskNotFound).into()
+}
+
+fn no_push() -> Error {
+    Error::a2a(A2a::PushNotificationNotSupported)
+}
+
+/// What a request carries along to the agent: its trace, as far as it can be read (garbage is as good as nothing), and
+/// the extensions that it asks for.
+fn trace(headers: &HeaderMap) -> Trace {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let parent = text("traceparent").filter(|value| TraceParent::parse(value).is_some());
+    let state = text("tracestate").filter(|value| parent.is_some() && !value.is_empty() && value.len() <= 512);
+    // The header may come several times; one with all of them means the same.
+    let extensions: Vec<&str> =
+        headers.get_all("a2a-extensions").iter().filter_map(|value| value.to_str().ok()).collect();
+    let extensions = Some(extensions.join(", ")).filter(|all| !all.is_empty() && all.len() <= 4_096);
+    Trace { parent: parent.map(str::to_owned), state: state.map(str::to_owned), extensions }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn garbage_is_no_trace() {
+        let of = |parent: &str, state: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("traceparent", HeaderValue::from_str(parent).unwrap());
+            headers.insert("tracestate", HeaderValue::from_str(state).unwrap());
+            trace(&headers)
+        };
+        let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(
+            of(good, "v=1"),
+            Trace { parent: Some(good.to_owned()), state: Some("v=1".to_owned()), extensions: None }
+        );
+        assert_eq!(of("garbage", "v=1"), Trace::default());
+        assert_eq!(of(good, &"x".repeat(513)).state, None);
+    }
+}

@@ -1,0 +1,268 @@
+//! HTTP+JSON toward callers: every operation, the shapes of what goes wrong, and one task whichever binding it is called by.
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, Step, slow};
+use crate::client::{End, answer_text, fresh, id, message, state};
+use crate::clock::{eventually, ms};
+use crate::gateway::Config;
+use crate::peer::Card;
+
+fn sending(text: &str) -> String {
+    json!({"message": message(text)}).to_string()
+}
+
+#[test]
+fn every_operation_over_http_json() {
+    let agent = Agent::start(Card::Streaming, |text| match text {
+        "long" => slow(text, ms(30_000)),
+        "soon" => slow(text, ms(600)),
+        _ => vec![Step::Work("on it"), Step::Chunk("one ".into()), Step::Chunk("two".into()), Step::End("COMPLETED")],
+    });
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    for slash in ["", "/"] {
+        let sent = client.rest("any", &format!("POST /message:send{slash}"), &sending("now"), &[]);
+        assert_eq!(sent.head.get("content-type"), Some("application/json"));
+        let task = sent.bare().expect("a task")["task"].clone();
+        assert_eq!((state(&task), answer_text(&task).as_str()), ("COMPLETED", "one two"));
+
+        let streamed = client.rest_events("any", &format!("POST /message:stream{slash}"), &sending("now"), &[]);
+        assert_eq!(streamed.head.get("content-type"), Some("text/event-stream"));
+        let streamed = streamed.rest();
+        assert_eq!((streamed.last_state().as_str(), streamed.text().as_str()), ("COMPLETED", "one two"));
+        assert!(streamed.events[0].as_ref().is_ok_and(|first| first.get("task").is_some()), "{streamed:?}");
+        assert_eq!(streamed.end, End::Clean);
+
+        let got = client.rest("any", &format!("GET /tasks/{}{slash}", id(&task)), "", &[]).bare().unwrap();
+        assert_eq!((id(&got), answer_text(&got).as_str()), (id(&task), "one two"));
+        let page = client.rest("any", &format!("GET /tasks{slash}?pageSize=1"), "", &[]).bare().unwrap();
+        assert_eq!((page["tasks"].as_array().unwrap().len(), &page["pageSize"]), (1, &json!(1)), "{page}");
+        assert!(page["nextPageToken"].as_str().is_some_and(|token| !token.is_empty()), "{page}");
+
+        // Neither a cancel nor a subscription needs a body; or a content type.
+        let submitted = |text: &str| {
+            let body = json!({"message": message(text), "configuration": {"return_immediately": true}}).to_string();
+            client.rest("any", "POST /message:send", &body, &[]).bare().expect("a task")["task"].clone()
+        };
+        for (verb, text) in [("GET", "soon"), ("POST", "soon")] {
+            let task = submitted(text);
+            let path = format!("{verb} /tasks/{}:subscribe{slash}", id(&task));
+            let events = client.rest_events("any", &path, "", &[]).rest();
+            assert_eq!((events.last_state().as_str(), events.text().as_str()), ("COMPLETED", "done: soon"), "{path}");
+            let over = client.rest_events("any", &path, "", &[]).refusal().expect_err("it has ended");
+            assert_eq!((over.code, over.reason.as_str()), (400, "UNSUPPORTED_OPERATION"), "{path}");
+        }
+        for (extra, body) in [(&[][..], ""), (&[("content-type", "application/json")], ""), (&[], r#"{"metadata":{}}"#)]
+        {
+            let task = submitted("long");
+            let path = format!("POST /tasks/{}:cancel{slash}", id(&task));
+            let canceled = client.rest("any", &path, body, extra).bare().expect("canceled");
+            assert_eq!((id(&canceled), state(&canceled)), (id(&task), "CANCELED"));
+        }
+        let over = client.rest("any", &format!("POST /tasks/{}:cancel{slash}", id(&task)), "", &[]).bare();
+        assert_eq!(over.unwrap_err().reason, "TASK_NOT_CANCELABLE");
+        let card = client.rest("any", &format!("GET /extendedAgentCard{slash}"), "", &[]).bare().unwrap_err();
+        assert_eq!((card.code, card.reason.as_str()), (400, "EXTENDED_AGENT_CARD_NOT_CONFIGURED"));
+        let configs = format!("/tasks/{}/pushNotificationConfigs", id(&task));
+        for line in [
+            format!("POST {configs}{slash}"),
+            format!("GET {configs}{slash}"),
+            format!("GET {configs}/p{slash}"),
+            format!("DELETE {configs}/p{slash}"),
+        ] {
+            let body = if line.starts_with("POST") { r#"{"url":"http://127.0.0.1:1/"}"# } else { "" };
+            let fault = client.rest("any", &line, body, &[]).bare().unwrap_err();
+            assert_eq!((fault.code, fault.reason.as_str()), (400, "PUSH_NOTIFICATION_NOT_SUPPORTED"), "{line}");
+        }
+    }
+    let head = client.rest("any", "HEAD /tasks", "", &[]);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[test]
+fn an_empty_page_says_so_in_full() {
+    let agent = Agent::echo();
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let page = gateway.client().rest("any", "GET /tasks?contextId=never%2Fused", "", &[]);
+    assert_eq!(page.body, br#"{"tasks":[],"nextPageToken":"","pageSize":50,"totalSize":0}"#);
+}
+
+#[test]
+fn a_task_is_one_whichever_binding_it_is_called_by() {
+    let agent = Agent::start(Card::Streaming, |text| match text {
+        "book" => vec![Step::Ask("which day?")],
+        "wait" => slow(text, ms(800)),
+        text => vec![Step::Chunk(format!("echo: {text}")), Step::End("COMPLETED")],
+    });
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let by_rpc = client.send("any", "one").unwrap();
+    let by_rest = client.rest("any", "POST /message:send", &sending("two"), &[]).bare().unwrap()["task"].clone();
+    for task in [&by_rpc, &by_rest] {
+        let one = client.get("any", id(task)).unwrap();
+        let other = client.rest("any", &format!("GET /tasks/{}", id(task)), "", &[]).bare().unwrap();
+        assert_eq!(one, other);
+        assert_eq!(&one, task);
+    }
+    assert_eq!(
+        client.rpc("any", "ListTasks", &json!({"includeArtifacts": true})).unwrap(),
+        client.rest("any", "GET /tasks?includeArtifacts=true", "", &[]).bare().unwrap()
+    );
+
+    // The same message over both bindings is one execution.
+    let said = json!({"message": message("wait")});
+    let first = client.rpc("any", "SendMessage", &said).unwrap()["task"].clone();
+    let again = client.rest("any", "POST /message:send", &said.to_string(), &[]).bare().unwrap()["task"].clone();
+    let streamed = client.rest_events("any", "POST /message:stream", &said.to_string(), &[]).rest();
+    assert_eq!((id(&again), streamed.last_state().as_str()), (id(&first), "COMPLETED"));
+    assert_eq!(agent.peer.received().iter().filter(|r| r.executes() && r.text() == "wait").count(), 1);
+    let mut other = said;
+    other["message"]["parts"][0]["text"] = "another".into();
+    let conflict = client.rest("any", "POST /message:send", &other.to_string(), &[]).bare().unwrap_err();
+    assert_eq!(
+        (conflict.code, conflict.reason.as_str(), conflict.task.as_str()),
+        (409, "message_id_conflict", id(&first))
+    );
+
+    // A question that one binding asked, the other may answer; naming the task alone is enough.
+    for rest_first in [true, false] {
+        let ask = |text: &str, task: Option<&Value>, rest: bool| {
+            let mut message = message(text);
+            if let Some(task) = task {
+                message["taskId"] = task["id"].clone();
+            }
+            let params = json!({"message": message});
+            let answer = if rest {
+                client.rest("any", "POST /message:send", &params.to_string(), &[]).bare()
+            } else {
+                client.rpc("any", "SendMessage", &params)
+            };
+            answer.expect("a task")["task"].clone()
+        };
+        let asked = ask("book", None, rest_first);
+        assert_eq!(state(&asked), "INPUT_REQUIRED");
+        let done = ask("Monday", Some(&asked), !rest_first);
+        assert_eq!((id(&done), &done["contextId"], state(&done)), (id(&asked), &asked["contextId"], "COMPLETED"));
+        let received: Vec<_> = agent.peer.received().into_iter().filter(|r| r.executes()).collect();
+        let (question, answer) = (&received[received.len() - 2], &received[received.len() - 1]);
+        assert_eq!(question.text(), "book");
+        let sent = &answer.params()["message"];
+        assert!(sent["taskId"].as_str().is_some_and(|task| task.starts_with("remote-")), "{sent}");
+        assert_eq!(sent["contextId"], format!("context-of-{}", sent["taskId"].as_str().unwrap()), "{sent}");
+    }
+}
+
+#[test]
+fn queries_and_bodies_may_be_written_as_protobuf_writes_them() {
+    let agent = Agent::echo();
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let context = "reise/2026 é 👩‍🚀";
+    let body = json!({"message": {
+        "message_id": fresh("m"), "context_id": context, "role": 1, "parts": [{"text": "schön"}]
+    }});
+    let task = client.rest("any", "POST /message:send", &body.to_string(), &[]).bare().unwrap()["task"].clone();
+    assert_eq!((answer_text(&task).as_str(), &task["contextId"]), ("echo: schön", &json!(context)));
+    client.send("any", "in another context").unwrap();
+    let encoded: String = context.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    for query in [
+        format!("contextId={encoded}&status=TASK_STATE_COMPLETED&includeArtifacts=true&historyLength=5"),
+        format!("context_id={encoded}&status=3&include_artifacts=true&page_size=7&unknown=x&also"),
+        format!("contextId={encoded}&statusTimestampAfter=2026-01-01T00:00:00Z&includeArtifacts=true"),
+        format!(
+            "contextId={encoded}&status_timestamp_after=2026-01-01T02%3A00%3A00.000%2B02%3A00&includeArtifacts=true"
+        ),
+    ] {
+        let page = client.rest("any", &format!("GET /tasks?{query}"), "", &[]).bare().unwrap();
+        let tasks = page["tasks"].as_array().unwrap();
+        assert_eq!((tasks.len(), &tasks[0]["id"]), (1, &task["id"]), "{query}: {page}");
+        assert_eq!(answer_text(&tasks[0]), "echo: schön", "{query}");
+    }
+    let none = format!("GET /tasks?contextId={encoded}&status=TASK_STATE_FAILED");
+    assert_eq!(client.rest("any", &none, "", &[]).bare().unwrap()["totalSize"], 0);
+    let short = client.rest("any", &format!("GET /tasks/{}?history_length=0", id(&task)), "", &[]).bare().unwrap();
+    assert_eq!(short.get("history"), None, "{short}");
+    for id in ["a%2Fb", "%F0%9F%91%A9", "..", "a%3Fb", "x"] {
+        let fault = client.rest("any", &format!("GET /tasks/{id}"), "", &[]).bare().unwrap_err();
+        assert_eq!((fault.code, fault.reason.as_str()), (404, "TASK_NOT_FOUND"), "{id}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_in_the_binding_s_shape() {
+    let agent = Agent::echo();
+    let gateway = Config::new().agent("any", &agent.url(), &[]).top("[server]\nmax_request_bytes = \"16KiB\"").start();
+    let client = gateway.client();
+    let large = json!({"message": message(&"x".repeat(20 << 10))}).to_string();
+    for (agent, line, body, code, words) in [
+        ("any", "GET /nothing", "", 404, "there is nothing at /agents/any/nothing"),
+        ("any", "GET /tasks/a/b", "", 404, "there is nothing at"),
+        ("any", "POST /message:sent", "{}", 404, "there is nothing at"),
+        ("nobody", "GET /tasks", "", 404, "there is no such agent"),
+        ("nobody", "GET /nothing", "", 404, "there is no such agent"),
+        ("any", "GET /message:send", "", 405, "this takes POST"),
+        ("any", "DELETE /tasks", "", 405, "this takes GET, HEAD"),
+        ("any", "POST /tasks/x", "{}", 405, "this takes GET, HEAD"),
+        ("any", "POST /message:send", "", 400, "body: is required"),
+        ("any", "POST /message:send", "{\"message\"", 400, "Parse error"),
+        ("any", "POST /message:send", "[]", 400, "body: must be an object"),
+        (
+            "any",
+            "POST /message:send",
+            r#"{"message":{"role":1,"parts":[{"text":"x"}]}}"#,
+            400,
+            "message.messageId: is required",
+        ),
+        ("any", "GET /tasks?pageSize=0", "", 400, "pageSize: must be a whole number from 1 to 100"),
+        ("any", "GET /tasks?pageSize=1&page_size=1", "", 400, "pageSize: occurs twice"),
+        ("any", "GET /tasks?pageToken=x", "", 400, "pageToken: is no token"),
+        ("any", "GET /tasks?status=DONE", "", 400, "status: must be the name of a task state"),
+        ("any", "POST /message:send", &large, 413, "max_request_bytes"),
+    ] {
+        let answer = client.rest(agent, line, body, &[]);
+        let fault = answer.bare().expect_err(line);
+        assert!(fault.code == code && fault.message.contains(words), "{line}: {fault:?}");
+        assert_eq!(answer.head.get("content-type"), Some("application/json"), "{line}");
+        let allow = answer.head.get("allow");
+        assert_eq!(allow.is_some(), code == 405, "{line}");
+        assert!(allow.is_none_or(|allow| words.ends_with(allow)), "{line}: {allow:?}");
+    }
+    // The binding's own media type is for those who speak of it.
+    for (name, value) in [("accept", "application/a2a+json"), ("content-type", "application/a2a+json")] {
+        for (line, status) in [("GET /tasks", 200), ("GET /nothing", 404), ("PUT /tasks", 405), ("GET /tasks/x", 404)] {
+            let answer = client.rest("any", line, "", &[(name, value)]);
+            assert_eq!(
+                (answer.status, answer.head.get("content-type")),
+                (status, Some("application/a2a+json")),
+                "{line}"
+            );
+        }
+    }
+    assert_eq!(agent.peer.executions(), 0);
+}
+
+#[test]
+fn a_refusal_says_when_to_come_back() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, ms(1_500)));
+    let limits = ["max_in_flight = 1", "max_waiting = 0", "max_wait = \"50ms\""];
+    let gateway = Config::new().agent("busy", &agent.url(), &limits).start();
+    let client = gateway.client();
+    let other = client.clone();
+    let first = std::thread::spawn(move || other.rest("busy", "POST /message:send", &sending("first"), &[]));
+    eventually(ms(2_000), "the slot is taken", || (agent.running() == 1).then_some(()));
+    for path in ["/message:send", "/message:stream"] {
+        let refused = client.rest("busy", &format!("POST {path}"), &sending("second"), &[]);
+        let fault = refused.bare().expect_err("no slot");
+        assert_eq!(
+            (fault.code, fault.reason.as_str(), fault.delivery.as_str(), fault.agent.as_str()),
+            (503, "bulkhead_full", "not_sent", "busy")
+        );
+        assert!(refused.head.get("retry-after").is_some_and(|after| after.parse::<u32>().is_ok_and(|s| s >= 1)));
+        let body: Value = serde_json::from_slice(&refused.body).unwrap();
+        assert_eq!(body["error"]["status"], "UNAVAILABLE", "{body}");
+        assert!(body["error"]["details"].as_array().unwrap().iter().any(|d| d["retryDelay"].is_string()), "{body}");
+    }
+    assert_eq!(first.join().unwrap().status, 200);
+    assert_eq!(agent.peer.executions(), 1);
+}
