@@ -5,12 +5,13 @@
 #   make check    what must hold before a commit: formatting, lints, tests, licences
 #   make bench    what a call costs, beside nginx and SQLite: a table, and JSON in target/bench/ (BENCH.md)
 #   make bench-demo   the demo's measurement with and without walls, as JSON in target/bench/
+#   make docs     docs/config.md and docs/watertight.schema.json, from the table of keys
 #   make clean    removes everything that was built
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint deny bench bench-demo bench-record bench-tools venv tools clean
+.PHONY: help demo test check fmt lint deny bench bench-demo bench-record bench-tools docs venv tools clean
 
 # Where cargo builds. The Python environment and the measurements stay in this checkout.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -101,6 +102,10 @@ bench-demo: tools
 	  [ $$code = 0 ] || echo "  not every verdict is PASS"; \
 	  echo "  target/bench/$$walls-walls.json"; \
 	done
+
+# A test keeps them equal to the table.
+docs: tools
+	@UPDATE=1 cargo test --locked -q -p watertight-gateway --lib the_files_in_docs > /dev/null && git status --short docs
 
 # The Python environment of the SDK tests, made on demand and again when its requirements change.
 venv: $(VENV)/.ready

@@ -5,8 +5,12 @@
 //! file: it says `env:NAME` or `file:PATH`. Environment variables are read through a function that the binary gives.
 
 mod key;
+pub mod keys;
 mod meant;
+mod reference;
 mod report;
+mod sample;
+mod schema;
 mod secret;
 mod shape;
 #[cfg(test)]
@@ -29,7 +33,10 @@ use crate::agents::AgentConfig;
 use crate::{AgentSpec, Kept, Started, StoreSpec, hub};
 
 pub use key::InstanceKey;
+pub use reference::reference;
 pub use report::Invalid;
+pub use sample::{MARK, sample};
+pub use schema::schema;
 pub use secret::{Env, Secret};
 
 /// Everything that the gateway is told.

@@ -51,6 +51,32 @@ pub(super) fn share(text: &str) -> Result<u16, String> {
     if (0.0..=100.0).contains(&number) { Ok((number * 100.0).round() as u16) } else { Err(wrong()) }
 }
 
+/// A length of time as a file would hold it: the largest unit that it is a whole number of.
+pub(super) fn write_span(span: Span) -> String {
+    let micros = span.as_micros();
+    let units = [("d", 86_400_000_000, 2), ("h", 3_600_000_000, 1), ("m", 60_000_000, 2), ("s", 1_000_000, 0)];
+    let fits = |(_, unit, least): &&(&str, u64, u64)| micros.is_multiple_of(*unit) && micros >= unit * least;
+    match units.iter().find(fits) {
+        Some((name, unit, _)) => format!("{}{name}", micros / unit),
+        None if micros.is_multiple_of(1_000) => format!("{}ms", micros / 1_000),
+        None => format!("{micros}us"),
+    }
+}
+
+/// A size as a file would hold it.
+pub(super) fn write_size(bytes: u64) -> String {
+    let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{}{name}", bytes / unit),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// A share as a file would hold it.
+pub(super) fn write_share(basis_points: u32) -> String {
+    format!("{}%", f64::from(basis_points) / 100.0)
+}
+
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let at = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
@@ -73,6 +99,19 @@ mod tests {
         assert_eq!(micros("0s"), Ok(0));
         for bad in ["", "30", "s", "-1s", "1e9s", "1.2.3s", "five s", "30sec", "s30", "ms"] {
             assert!(span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for text in ["500ms", "30s", "60s", "5m", "90m", "24h", "7d", "0s", "1500us", "1h"] {
+            assert_eq!(write_span(span(text).unwrap()), text);
+        }
+        for text in ["0B", "1000B", "256KiB", "16MiB", "3GiB", "1025KiB"] {
+            assert_eq!(write_size(size(text).unwrap()), text);
+        }
+        for text in ["0%", "12.5%", "100%", "0.01%"] {
+            assert_eq!(write_share(u32::from(share(text).unwrap())), text);
         }
     }
 

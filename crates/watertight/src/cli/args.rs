@@ -1,5 +1,7 @@
 //! What can be said on the command line.
 
+mod config;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,6 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::exit::TABLE;
 use crate::demo;
+
+pub(super) use config::{ConfigArgs, ConfigCommand, InitArgs};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -29,8 +33,13 @@ pub(super) enum Command {
     #[command(after_help = TABLE)]
     Serve(ServeArgs),
     /// Write a commented configuration and an instance key. Nothing is overwritten.
+    ///
+    /// With --agent the gateway can be started right away.
     #[command(after_help = TABLE)]
     Init(InitArgs),
+    /// What can be configured: the reference, and a schema for editors.
+    #[command(after_help = TABLE)]
+    Config(ConfigArgs),
     /// Send a message to an agent through a running gateway, and print its answer.
     #[command(after_help = TABLE)]
     Send(SendArgs),
@@ -73,13 +82,6 @@ pub(super) struct ServeArgs {
 pub(super) enum LogFormat {
     Text,
     Json,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct InitArgs {
-    /// Where to write; it is made if it is missing.
-    #[arg(default_value = ".")]
-    pub(super) dir: PathBuf,
 }
 
 /// Which gateway, and as whom.
@@ -260,6 +262,9 @@ mod tests {
         );
         assert!(matches!(parse("watertight tasks show 1 --agent fx --json"), Ok(Command::Tasks(a)) if a.gateway.json));
         assert!(parse("watertight send fx").is_err());
+        assert!(matches!(parse("watertight init x --agent a=http://b/?c=d --agent e=http://f"), Ok(Command::Init(a))
+                if a.agents == [("a".to_owned(), "http://b/?c=d".to_owned()), ("e".to_owned(), "http://f".to_owned())]));
+        assert!(parse("watertight init --agent nothing").is_err());
         assert!(parse("watertight send fx --data {}").is_ok());
         assert!(parse("watertight send fx hi --stream --no-wait").is_err());
         assert!(parse("watertight tasks list --limit 101").is_err());

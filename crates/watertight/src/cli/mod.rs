@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::demo;
-use args::{AgentArgs, Cli, Command, DemoArgs, SimulateCommand};
+use args::{AgentArgs, Cli, Command, ConfigCommand, DemoArgs, SimulateCommand};
 use exit::{Code, Failure};
 
 /// Runs what the command line says.
@@ -25,6 +25,13 @@ pub(crate) async fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args).await,
         Command::Init(args) => init::run(&args),
+        Command::Config(args) => {
+            output::out(&match args.command {
+                ConfigCommand::Docs => watertight_gateway::config::reference(),
+                ConfigCommand::Schema => watertight_gateway::config::schema(),
+            });
+            Ok(Code::Ok)
+        }
         Command::Send(args) => send::run(args).await,
         Command::Tasks(args) => tasks::run(args).await,
         Command::Demo(args) => return run_demo(args).await,

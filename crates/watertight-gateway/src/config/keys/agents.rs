@@ -1,0 +1,322 @@
+//! The keys of an agent: how it is spoken to, and its walls. Its breaker's are beside it.
+
+use watertight_engine::settings::Serialize;
+
+use super::{KEY, Key, Kind, Read, Value};
+use crate::agents::Mode;
+
+pub(super) const KEYS: &[Key] = &[
+    Key {
+        path: "agents.*.url",
+        kind: Kind::Url,
+        required: true,
+        example: "\"http://127.0.0.1:9001/\"",
+        doc: "Its address; its card is read below it.",
+        more: "`http` or `https`, without a user name or a password.",
+        read: Read::Agent(|a| Value::Text(a.wire.url.to_string())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.card",
+        kind: Kind::Url,
+        otherwise: "`.well-known/agent-card.json` below the URL, then at the host's root",
+        example: "\"http://127.0.0.1:9001/.well-known/agent-card.json\"",
+        doc: "Where its card is.",
+        more: "For an agent that keeps its card elsewhere.",
+        read: Read::Agent(|a| Value::text(a.wire.card.as_ref())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.mode",
+        kind: Kind::Word(&["auto", "stream", "poll", "blocking"]),
+        default: Some("\"auto\""),
+        doc: "How it is asked: by what its card says, or always so.",
+        more: "`auto` streams if the card says that the agent can, else it polls. `blocking` is for an agent that knows \
+               nothing but SendMessage.",
+        read: Read::Agent(|a| {
+            Value::Text(
+                match a.wire.mode {
+                    Mode::Auto => "auto",
+                    Mode::Stream => "stream",
+                    Mode::Poll => "poll",
+                    Mode::Blocking => "blocking",
+                }
+                .to_owned(),
+            )
+        }),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.headers",
+        kind: Kind::Headers,
+        otherwise: "none",
+        example: "{ \"Authorization\" = \"Bearer env:HOTELS_TOKEN\" }",
+        doc: "Headers sent to it with every request, and never anywhere else.",
+        more: "Each value is where the secret is, with a scheme before it if one belongs there.",
+        read: Read::Agent(|a| Value::List(a.wire.headers.iter().map(|(name, _)| name.to_string()).collect())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.max_in_flight",
+        kind: Kind::Count,
+        default: Some("16"),
+        least: "1",
+        doc: "Slots: calls at once. Calls per second times usual seconds, and a quarter more.",
+        more: "Size it for the agent when it is well: what a slow agent would need is what the wall refuses.",
+        read: Read::Agent(|a| Value::Count(a.settings.bulkhead.max_in_flight.into())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.max_waiting",
+        kind: Kind::Count,
+        default: Some("32"),
+        doc: "Callers that may wait for a slot; one more is refused at once (bulkhead_full).",
+        more: "Twice the slots is usual. 0: nobody waits.",
+        read: Read::Agent(|a| Value::Count(a.settings.bulkhead.max_waiting.into())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.max_wait",
+        kind: Kind::Duration,
+        default: Some("\"500ms\""),
+        doc: "How long a caller waits for a slot before it is refused.",
+        more: "Short, so that a caller who is turned away can still answer in part. 0s: nobody waits.",
+        read: Read::Agent(|a| Value::Span(a.settings.bulkhead.max_wait)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.budget",
+        kind: Kind::Duration,
+        default: Some("\"5m\""),
+        least: ">0",
+        doc: "The time of a task that brings none of its own; then it is cut and canceled.",
+        more: "The longest that a slot can be held by a caller who says nothing. Longer for agents that work for hours.",
+        read: Read::Agent(|a| Value::Span(a.settings.budget.remaining)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.max_budget",
+        kind: Kind::Duration,
+        default: Some("\"24h\""),
+        otherwise: "or `budget`, if that is longer",
+        least: ">0",
+        doc: "The most time that a task may bring; more is cut to this.",
+        more: "The longest that any slot of this agent can be held.",
+        read: Read::Agent(|a| Value::Span(a.settings.budget.max_remaining)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.reserve",
+        kind: Kind::Duration,
+        default: Some("\"300ms\""),
+        otherwise: "or a tenth of `budget`, if that is shorter",
+        doc: "Time held back at each hop, so that whoever delegated can still answer.",
+        more: "More where merging results takes long.",
+        read: Read::Agent(|a| Value::Span(a.settings.budget.reserve)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.wait",
+        kind: Kind::Duration,
+        otherwise: "as long as the budget",
+        example: "\"30s\"",
+        doc: "How long a blocking caller is held; then it gets the task as it is, and the work goes on.",
+        more: "Set it to less than the shortest timeout between the callers and here.",
+        read: Read::Agent(|a| a.wait.map_or(Value::None, Value::Span)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.depth",
+        kind: Kind::Count,
+        default: Some("4"),
+        doc: "Hops that a chain of delegations may still make.",
+        more: "0: what arrives is served, and may delegate nothing.",
+        read: Read::Agent(|a| Value::Count(a.settings.budget.depth.into())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.fanout",
+        kind: Kind::Count,
+        default: Some("16"),
+        doc: "Delegations that one task may start.",
+        more: "Its children may start at most four each.",
+        read: Read::Agent(|a| Value::Count(a.settings.budget.fanout.into())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.overflow",
+        kind: Kind::Word(&["reject", "queue"]),
+        default: Some("\"reject\""),
+        doc: "What becomes of a blocking call without a slot: it is refused, or queued.",
+        more: "`queue` for callers that would rather wait than answer without the agent.",
+        read: Read::Agent(|a| Value::Text(if a.settings.queue_overflow { "queue" } else { "reject" }.to_owned())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.max_queued",
+        kind: Kind::Count,
+        default: Some("1000"),
+        doc: "Accepted tasks that may wait for a slot; one more is refused (queue_full).",
+        more: "Slots times `queue_ttl` over usual seconds is what can be worked off in time.",
+        read: Read::Agent(|a| Value::count(a.settings.max_queued)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.queue_ttl",
+        kind: Kind::Duration,
+        default: Some("\"1h\""),
+        doc: "How long an accepted task may wait for a slot before it has expired.",
+        more: "A task's own budget may end it earlier.",
+        read: Read::Agent(|a| Value::Span(a.settings.queue_ttl)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.attempts",
+        kind: Kind::Count,
+        default: Some("2"),
+        least: "1",
+        doc: "Tries per message, as long as nothing of it was sent; 1 is no retry.",
+        more: "What may have reached the agent is tried again only if it is `idempotent`.",
+        read: Read::Agent(|a| Value::Count(a.settings.attempts.into())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.backoff_base",
+        kind: Kind::Duration,
+        default: Some("\"200ms\""),
+        doc: "The longest pause before the second try; it doubles with each further one, with full jitter.",
+        more: "About one round trip of an agent in trouble.",
+        read: Read::Agent(|a| Value::Span(a.settings.backoff.base)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.backoff_max",
+        kind: Kind::Duration,
+        default: Some("\"10s\""),
+        otherwise: "or `backoff_base`, if that is longer",
+        doc: "The longest pause between two tries.",
+        more: "After that the breaker decides, not the pauses.",
+        read: Read::Agent(|a| Value::Span(a.settings.backoff.max)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.retry_budget",
+        kind: Kind::Share,
+        default: Some("\"10%\""),
+        doc: "Retries, as a share of all calls.",
+        more: "It keeps retries from making an outage worse.",
+        read: Read::Agent(|a| Value::Share(a.settings.retry_budget.ratio_bp)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.idempotent",
+        kind: Kind::Flag,
+        default: Some("false"),
+        doc: "The agent does a message that is sent twice once, so it may be tried again after it was sent.",
+        more: "Only if the agent itself recognises a messageId; otherwise work is done twice.",
+        read: Read::Agent(|a| Value::Flag(a.settings.idempotent)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.serialize",
+        kind: Kind::Word(&["context", "agent", "none"]),
+        default: Some("\"context\""),
+        doc: "What must not overlap: turns of one context, of the whole agent, or nothing.",
+        more: "`agent` for one that can do a single thing at a time; `none` for one without conversations.",
+        read: Read::Agent(|a| {
+            Value::Text(
+                match a.settings.serialize {
+                    Serialize::Context => "context",
+                    Serialize::Agent => "agent",
+                    Serialize::None => "none",
+                }
+                .to_owned(),
+            )
+        }),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.connect_timeout",
+        kind: Kind::Duration,
+        default: Some("\"2s\""),
+        least: ">0",
+        doc: "Resolving its name, connecting and the TLS handshake, together.",
+        more: "Longer for an agent far away.",
+        read: Read::Agent(|a| Value::time(a.wire.connect_timeout)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.idle_timeout",
+        kind: Kind::Duration,
+        default: Some("\"60s\""),
+        least: ">0",
+        doc: "The longest silence inside an answer or a stream; comments count as life.",
+        more: "Longer than the agent's own heartbeat.",
+        read: Read::Agent(|a| Value::time(a.wire.idle_timeout)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.unreachable_after",
+        kind: Kind::Duration,
+        default: Some("\"60s\""),
+        least: ">0",
+        doc: "An agent that has a task and answers nothing for so long, over three questions, is given up on.",
+        more: "Longer than a restart of the agent, if it keeps its tasks over one.",
+        read: Read::Agent(|a| Value::time(a.wire.unreachable_after)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.max_result_bytes",
+        kind: Kind::Size,
+        default: Some("\"256KiB\""),
+        doc: "The largest result; a larger one is withheld whole (result_too_large).",
+        more: "More than a model can read is of no use to one; files need more.",
+        read: Read::Agent(|a| Value::Size(a.settings.acceptance.max_result_bytes)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.max_task_bytes",
+        kind: Kind::Size,
+        default: Some("\"64MiB\""),
+        doc: "The largest task, with its history and everything that was streamed.",
+        more: "It bounds what one task of this agent can cost in memory and in the store.",
+        read: Read::Agent(|a| Value::Size(a.settings.acceptance.max_task_bytes)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.cancel_wait",
+        kind: Kind::Duration,
+        default: Some("\"1s\""),
+        doc: "How long a caller's cancel waits for the agent's word.",
+        more: "After it the task is canceled here, whatever the agent does.",
+        read: Read::Agent(|a| Value::Span(a.settings.cancel_wait)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.cancel_grace",
+        kind: Kind::Duration,
+        default: Some("\"10s\""),
+        doc: "How long a cancel is tried, and the slot of a cut call held for it.",
+        more: "Shorter gives slots back sooner, to an agent that may still be busy.",
+        read: Read::Agent(|a| Value::Span(a.settings.cancel_grace)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.context_grace",
+        kind: Kind::Duration,
+        default: Some("\"30s\""),
+        doc: "How much longer a context is held when nobody knows whether the agent's work in it has ended.",
+        more: "Without effect where `serialize` is \"none\".",
+        read: Read::Agent(|a| Value::Span(a.settings.context_grace)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.interrupted_max",
+        kind: Kind::Duration,
+        default: Some("\"24h\""),
+        doc: "How long a task may wait for its caller's answer.",
+        more: "For people who answer the next working day, longer.",
+        read: Read::Agent(|a| Value::Span(a.settings.interrupted_max)),
+        ..KEY
+    },
+];

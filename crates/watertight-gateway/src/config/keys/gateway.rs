@@ -1,0 +1,258 @@
+//! The keys of the gateway itself: its address, its store, its callers, its front door.
+
+use super::{KEY, Key, Kind, Read, Reload, Value};
+
+pub(super) const TOP: &[Key] = &[
+    Key {
+        path: "listen",
+        kind: Kind::Address,
+        default: Some("\"127.0.0.1:7420\""),
+        doc: "Where it listens; another address than loopback needs callers.",
+        more: "`localhost:PORT` means 127.0.0.1. Port 0 takes any free one, and the line that `serve` prints says which. \
+               `serve --listen` outranks it.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::Text(c.listen.to_string())),
+        ..KEY
+    },
+    Key {
+        path: "key",
+        kind: Kind::Path,
+        default: Some("\"watertight.key\""),
+        otherwise: "a key for this process alone, if the file is missing",
+        doc: "The instance key, which hashes tokens; `watertight init` makes one.",
+        more: "If it is named here, it has to be there. Nobody but its owner may read it.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::Text(c.key.path.display().to_string())),
+        ..KEY
+    },
+];
+
+pub(super) const STORE: &[Key] = &[
+    Key {
+        path: "store.path",
+        kind: Kind::Path,
+        default: Some("\"data\""),
+        doc: "The directory of the store; it is made if it is missing.",
+        more: "One process at a time has it. It should be on a disk that keeps what it acknowledged.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::Text(c.store.display().to_string())),
+        ..KEY
+    },
+    Key {
+        path: "store.retention",
+        kind: Kind::Duration,
+        default: Some("\"7d\""),
+        doc: "How long a task that is over is kept.",
+        more: "After that it is unknown. A task that is not over is never removed.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::Span(c.kept.retention)),
+        ..KEY
+    },
+    Key {
+        path: "store.dedupe_window",
+        kind: Kind::Duration,
+        default: Some("\"24h\""),
+        doc: "How long after its end a repetition of a task's messageId gets that task.",
+        more: "At most `retention`. Longer than the longest time after which a caller may repeat itself.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::Span(c.kept.dedupe_window)),
+        ..KEY
+    },
+];
+
+pub(super) const CALLERS: &[Key] = &[
+    Key {
+        path: "callers.*.token",
+        kind: Kind::Secret,
+        required: true,
+        example: "\"env:TRAVEL_TOKEN\"",
+        doc: "Where its bearer token is.",
+        more: "`file:PATH` is read again at a reload, so that a token can be changed while the gateway runs; an \
+               environment variable cannot. No two callers may have the same.",
+        read: Read::Caller(|_| Value::Secret),
+        ..KEY
+    },
+    Key {
+        path: "callers.*.tenant",
+        kind: Kind::Name,
+        otherwise: "the caller's own name",
+        example: "\"travel\"",
+        doc: "The tenant that it belongs to.",
+        more: "Part of every key of a task; callers of one tenant still do not see each other's tasks.",
+        read: Read::Caller(|c| Value::Text(c.tenant.clone())),
+        ..KEY
+    },
+    Key {
+        path: "callers.*.agents",
+        kind: Kind::Names,
+        otherwise: "all",
+        example: "[\"hotels\"]",
+        doc: "The agents that it may call; to it, no others exist.",
+        more: "An empty list lets it call none: for an operator that only looks.",
+        read: Read::Caller(|c| match &c.agents {
+            Some(agents) => Value::List(agents.iter().map(|agent| agent.as_str().to_owned()).collect()),
+            None => Value::None,
+        }),
+        ..KEY
+    },
+    Key {
+        path: "callers.*.operator",
+        kind: Kind::Flag,
+        default: Some("false"),
+        doc: "Whether it may see /metrics and /v1, reset breakers and reload.",
+        more: "Metrics name every agent, and the API shows their addresses.",
+        read: Read::Caller(|c| Value::Flag(c.operator)),
+        ..KEY
+    },
+];
+
+pub(super) const SERVER: &[Key] = &[
+    Key {
+        path: "server.public_url",
+        kind: Kind::Url,
+        otherwise: "the host that the client asked",
+        example: "\"https://agents.example.com\"",
+        doc: "The base of every URL that it gives out, in cards above all.",
+        more: "Set it behind a proxy, or where clients reach the gateway by another name than the one they send.",
+        read: Read::Gateway(|c| Value::text(c.public_url.as_ref())),
+        ..KEY
+    },
+    Key {
+        path: "server.max_delegations",
+        kind: Kind::Count,
+        default: Some("100000"),
+        least: "1",
+        doc: "Accepted delegations that are not over, of all agents; one more is refused (cell_overloaded).",
+        more: "It bounds memory: some kilobytes each, and their bodies.",
+        read: Read::Gateway(|c| Value::count(c.max_delegations)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_behind",
+        kind: Kind::Count,
+        default: Some("64"),
+        doc: "Messages that wait behind another one of their context or task; one more is refused.",
+        more: "0: a busy task or context refuses at once (task_busy, context_queue_full).",
+        read: Read::Gateway(|c| Value::count(c.max_behind)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_request_bytes",
+        kind: Kind::Size,
+        default: Some("\"16MiB\""),
+        least: ">0",
+        doc: "One request's body; a larger one is refused (too_large).",
+        more: "Large content is better sent as a reference.",
+        read: Read::Gateway(|c| Value::bytes(c.server.max_request_bytes)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_buffered_bytes",
+        kind: Kind::Size,
+        default: Some("\"256MiB\""),
+        least: ">0",
+        doc: "All request bodies that are being read at the same time; more are refused (cell_overloaded).",
+        more: "Never less than one request's limit.",
+        read: Read::Gateway(|c| Value::bytes(c.server.max_buffered_bytes)),
+        ..KEY
+    },
+    Key {
+        path: "server.body_timeout",
+        kind: Kind::Duration,
+        default: Some("\"60s\""),
+        least: ">0",
+        doc: "How long a request's body may take, from the end of its headers.",
+        more: "Longer where clients send large bodies over slow lines.",
+        read: Read::Gateway(|c| Value::time(c.server.body_timeout)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_connections",
+        kind: Kind::Count,
+        default: Some("4096"),
+        least: "1",
+        doc: "Connections at once; one more is told so and closed.",
+        more: "A blocking call and a stream hold one each over HTTP/1.1. The limit of open files must allow it.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::count(c.server.max_connections)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_streams_per_connection",
+        kind: Kind::Count,
+        default: Some("128"),
+        least: "1",
+        doc: "HTTP/2 requests at once on one connection.",
+        more: "A client that multiplexes hundreds of blocking calls over one connection needs more.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::Count(c.server.max_streams_per_connection.into())),
+        ..KEY
+    },
+    Key {
+        path: "server.max_header_bytes",
+        kind: Kind::Size,
+        default: Some("\"16KiB\""),
+        least: "\"8KiB\"",
+        doc: "All headers of one request.",
+        more: "More where a proxy adds long ones.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::bytes(c.server.max_header_bytes)),
+        ..KEY
+    },
+    Key {
+        path: "server.header_timeout",
+        kind: Kind::Duration,
+        default: Some("\"60s\""),
+        least: ">0",
+        doc: "How long headers may take, and how long an idle connection is kept.",
+        more: "Longer than the keep-alive of a proxy before it, so that the proxy closes first.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::time(c.server.header_timeout)),
+        ..KEY
+    },
+    Key {
+        path: "server.write_stall",
+        kind: Kind::Duration,
+        default: Some("\"30s\""),
+        least: ">0",
+        doc: "A reader that takes nothing for so long is given up on.",
+        more: "Its tasks go on, and it may join them again.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::time(c.server.write_stall)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_outbound_events",
+        kind: Kind::Count,
+        default: Some("128"),
+        least: "1",
+        doc: "Events that wait for one slow reader of a stream, before it is closed (reader_lagged).",
+        more: "A reader that is closed joins again where it was.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::count(c.server.max_outbound_events)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_outbound_bytes",
+        kind: Kind::Size,
+        default: Some("\"4MiB\""),
+        least: ">0",
+        doc: "Their bytes.",
+        more: "It bounds what one slow reader costs in memory.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::bytes(c.server.max_outbound_bytes)),
+        ..KEY
+    },
+];
+
+pub(super) const DRAIN: &[Key] = &[Key {
+    path: "drain.limit",
+    kind: Kind::Duration,
+    default: Some("\"20s\""),
+    least: ">0",
+    doc: "How long the gateway may take to stop.",
+    more: "Less than what the supervisor allows before it kills. What is accepted is kept in any case.",
+    reload: Reload::Restart,
+    read: Read::Gateway(|c| Value::time(c.drain)),
+    ..KEY
+}];
