@@ -43,6 +43,8 @@ pub struct AgentView {
     pub agent: AgentId,
     /// Slots taken.
     pub in_flight: u32,
+    /// Slots taken at once at most, since [`Cell::forget_peaks`].
+    pub peak: u32,
     /// Slots there are.
     pub max_in_flight: u32,
     /// Callers waiting for a slot.
@@ -384,6 +386,7 @@ impl Cell {
         let view = |(id, agent): (&AgentId, &crate::agent::Agent)| AgentView {
             agent: id.clone(),
             in_flight: agent.bulkhead.in_flight(),
+            peak: agent.bulkhead.peak(),
             max_in_flight: agent.bulkhead.params().max_in_flight,
             waiting: agent.bulkhead.waiting(),
             queued: u32::try_from(agent.queue.len()).unwrap_or(u32::MAX),
@@ -392,6 +395,11 @@ impl Cell {
             removed: agent.removed,
         };
         self.engine.agents.iter().map(view).collect()
+    }
+
+    /// The agents' peaks have been read, and are counted anew.
+    pub fn forget_peaks(&mut self) {
+        self.engine.agents.values_mut().for_each(|agent| agent.bulkhead.forget_peak());
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use watertight_policy::breaker::ProbeId;
 use watertight_policy::bulkhead::Ticket;
-use watertight_policy::time::Time;
+use watertight_policy::time::{Span, Time};
 
 use crate::ids::{ContextKey, Key, LineId};
 use crate::input::Submission;
@@ -115,6 +115,10 @@ pub(crate) struct Live {
     /// It holds this lock.
     pub(crate) lock: Option<ContextKey>,
     pub(crate) probe: Option<ProbeId>,
+    /// Since when it wants a slot.
+    pub(crate) wants: Option<Time>,
+    /// How long it waited for the slot of its last dispatch.
+    pub(crate) waited: Span,
     pub(crate) dispatched: Option<Time>,
     /// The agent said something in the current attempt.
     pub(crate) heard: bool,
@@ -142,6 +146,8 @@ impl Live {
             slot: false,
             lock: None,
             probe: None,
+            wants: None,
+            waited: Span::ZERO,
             dispatched: None,
             heard: false,
             attempting: false,

@@ -70,6 +70,8 @@ pub enum Output {
         reason: Option<Reason>,
         /// From the last dispatch on; `None` if it was never sent.
         took: Option<Span>,
+        /// Before that, for a slot.
+        waited: Span,
     },
     /// The cell has let go of it: the store answers for it from now on.
     Forget {

@@ -38,6 +38,7 @@ impl Engine {
         self.release_lock(task);
         if let (Some(turn), Some(live)) = (previous, self.live.get_mut(&task)) {
             live.row.turn = turn;
+            live.wants = None;
             live.accepted = true;
             self.await_caller(task);
             return self.set_wait_timer(task);

@@ -31,6 +31,7 @@ impl Engine {
             live.row.delivery = Delivery::NotSent;
         }
         live.row.attempt = Attempt(live.row.attempt.0 + 1);
+        live.waited = live.wants.take().map_or(Span::ZERO, |since| now.since(since));
         live.dispatched = Some(now);
         live.heard = false;
         live.attempting = true;
@@ -228,14 +229,15 @@ impl Engine {
         live.row.changed = now;
         live.row.turn.phase = Phase::Ended;
         live.row.turn.waiting_on = None;
-        let took = live.dispatched.map(|at| now.since(at));
+        let (took, waited) = (live.dispatched.map(|at| now.since(at)), live.waited);
+        live.wants = None;
         let lines = std::mem::take(&mut live.lines);
         // While a cancel is out for a task that asks, its callers wait for what comes of it.
         let stops = state.is_interrupted() && live.row.cancel == Cancel::Owed;
         let cancel_lines = if stops { Vec::new() } else { std::mem::take(&mut live.cancel_lines) };
         let is_probe = live.probe.is_some();
         self.save_record(task);
-        self.emit(task, Output::Settled { task, state, reason, took });
+        self.emit(task, Output::Settled { task, state, reason, took, waited });
         for line in lines {
             self.lines.remove(&line.id);
             let answer = Answer::Task { task, replay: line.replay };

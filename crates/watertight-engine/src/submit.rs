@@ -324,6 +324,7 @@ impl Engine {
             return self.set_timer(task, Timer::Retry, Some(at));
         }
         live.place = Place::None;
+        live.wants = live.wants.or(Some(now));
         let (class, id, deadline) = (live.class, live.row.agent.clone(), live.row.turn.budget.deadline);
         let Some(agent) = self.agents.get_mut(&id) else { return };
         let closed = agent.closed_until(now);

@@ -365,6 +365,8 @@ impl Driver {
         if now.since(self.published) >= STATS_EVERY {
             self.published = now;
             let walls = self.cell.agents(now);
+            self.cell.forget_peaks();
+            self.shared.figures.look(now, &walls);
             self.log_breakers(&walls);
             self.watch_store(now);
             self.shared.set_walls(walls, self.cell.held());

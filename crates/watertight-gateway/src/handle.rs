@@ -5,6 +5,7 @@
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
 mod list;
+mod stats;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,6 @@ use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget};
 use watertight_engine::record::TaskState;
-use watertight_policy::breaker;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 use watertight_store::ListQuery;
@@ -27,7 +27,9 @@ use crate::driver::inbox::Full;
 use crate::driver::lines::{Line, Told};
 use crate::driver::shared::{Health, Known, Shared};
 use crate::hub::{EventId, Message, Subscription, TaskView};
-use crate::{AgentSpec, StartError, metrics};
+use crate::{AgentSpec, StartError};
+
+pub use stats::AgentStats;
 
 /// Look-ups in the store that may wait or run at once. One more is refused (`cell_overloaded`).
 const MAX_LOOKUPS: usize = 1_024;
@@ -148,29 +150,6 @@ pub struct Page {
     pub next: Option<String>,
     /// How many there are over all pages.
     pub total: u64,
-}
-
-/// One agent's walls at a moment, for people and machines.
-#[derive(Clone, Debug)]
-pub struct AgentStats {
-    /// Its name.
-    pub agent: AgentId,
-    /// Slots taken.
-    pub in_flight: u32,
-    /// Slots there are.
-    pub max_in_flight: u32,
-    /// Callers waiting for a slot.
-    pub waiting: u32,
-    /// Accepted turns waiting.
-    pub queued: u32,
-    /// The breaker.
-    pub breaker: breaker::Snapshot,
-    /// The agent asked to be left alone for this long.
-    pub pacing: Option<Span>,
-    /// Open streams.
-    pub streams: u32,
-    /// It is no longer configured; what runs goes on.
-    pub removed: bool,
 }
 
 /// Why there is no page.
@@ -322,23 +301,6 @@ impl Handle {
         self.shared.hub.join(live, after, self.shared.clock.now()).ok_or(Declined::TaskTerminal)
     }
 
-    /// The agents' walls, at most a quarter of a second old.
-    pub fn agents(&self) -> Vec<AgentStats> {
-        let now = self.shared.clock.now();
-        let stats = |view: &watertight_engine::cell::AgentView| AgentStats {
-            agent: view.agent.clone(),
-            in_flight: view.in_flight,
-            max_in_flight: view.max_in_flight,
-            waiting: view.waiting,
-            queued: view.queued,
-            breaker: view.breaker,
-            pacing: view.pacing_until.map(|until| until.since(now)),
-            streams: self.shared.hub.streams(&view.agent),
-            removed: view.removed,
-        };
-        self.shared.walls().iter().map(stats).collect()
-    }
-
     /// An agent's own card, as last seen.
     pub fn card(&self, agent: &AgentId) -> Option<Arc<Card>> {
         self.shared.known(agent).filter(|known| !known.removed)?.agent.card()
@@ -392,18 +354,6 @@ impl Handle {
     /// Cell time.
     pub fn now(&self) -> Time {
         self.shared.clock.now()
-    }
-
-    /// The text for `/metrics`.
-    pub fn metrics(&self) -> String {
-        let walls = self.shared.walls();
-        let walls: Vec<_> = walls.iter().map(|wall| (wall.clone(), self.shared.hub.streams(&wall.agent))).collect();
-        let now = metrics::Now {
-            backlog: self.shared.store.backlog(),
-            delegations: self.shared.held(),
-            evictions: self.shared.hub.evictions(),
-        };
-        self.shared.metrics.encode(&walls, &now)
     }
 
     /// For drills: the store behind it.

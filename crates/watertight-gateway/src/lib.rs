@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod driver;
 pub mod error;
+mod figures;
 pub mod handle;
 pub mod http;
 pub mod hub;

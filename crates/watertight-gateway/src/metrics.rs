@@ -10,12 +10,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use watertight_engine::cell::AgentView;
 use watertight_engine::ids::AgentId;
 use watertight_engine::record::TaskState;
 use watertight_policy::breaker;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
+
+use crate::handle::AgentStats;
 
 /// Seconds, from a quick answer to a long task.
 const BUCKETS: [f64; 16] =
@@ -54,6 +55,9 @@ pub struct Metrics {
     refusals: Family<OfRefusal, Counter>,
     outcomes: Family<OfOutcome, Counter>,
     seconds: Family<OfAgent, Histogram, fn() -> Histogram>,
+    wait_seconds: Family<OfAgent, Histogram, fn() -> Histogram>,
+    peak: Family<OfAgent, Gauge>,
+    stranded: Family<OfAgent, Gauge>,
     commits: Counter,
     rows: Counter,
     backlog: Gauge,
@@ -88,6 +92,9 @@ impl Metrics {
             refusals: Family::default(),
             outcomes: Family::default(),
             seconds: Family::new_with_constructor(histogram),
+            wait_seconds: Family::new_with_constructor(histogram),
+            peak: Family::default(),
+            stranded: Family::default(),
             commits: Counter::default(),
             rows: Counter::default(),
             backlog: Gauge::default(),
@@ -112,6 +119,9 @@ impl Metrics {
         r.register("refusals", "Calls turned away before a task existed", self.refusals.clone());
         r.register("outcomes", "Turns that ended", self.outcomes.clone());
         r.register("call_seconds", "From the last dispatch to the end of a turn", self.seconds.clone());
+        r.register("slot_wait_seconds", "From asking for a slot to the last dispatch", self.wait_seconds.clone());
+        r.register("slots_peak", "Slots taken at once at most, of the last five minutes", self.peak.clone());
+        r.register("slots_stranded", "Slots that were not needed in the last five minutes", self.stranded.clone());
         r.register("commits", "Commits that are durable", self.commits.clone());
         r.register("commit_rows", "Rows in durable commits", self.rows.clone());
         r.register("store_backlog", "Commits handed to the store and not answered yet", self.backlog.clone());
@@ -122,16 +132,18 @@ impl Metrics {
         r.register("delegations", "Delegations in memory", self.delegations.clone());
     }
 
-    /// The text, with the walls as they are at the moment.
-    pub(crate) fn encode(&self, walls: &[(AgentView, u32)], now: &Now) -> String {
-        for (view, streams) in walls {
+    /// The text, with the agents as they are at the moment.
+    pub(crate) fn encode(&self, agents: &[AgentStats], now: &Now) -> String {
+        for view in agents {
             let of = OfAgent { agent: view.agent.to_string() };
             self.in_flight.get_or_create(&of).set(i64::from(view.in_flight));
             self.waiting.get_or_create(&of).set(i64::from(view.waiting));
             self.queued.get_or_create(&of).set(i64::from(view.queued));
             self.slots.get_or_create(&of).set(i64::from(view.max_in_flight));
             self.breaker.get_or_create(&of).set(breaker_number(view.breaker.state));
-            self.streams.get_or_create(&of).set(i64::from(*streams));
+            self.streams.get_or_create(&of).set(i64::from(view.streams));
+            self.peak.get_or_create(&of).set(i64::from(view.seen.peak));
+            self.stranded.get_or_create(&of).set(i64::from(view.stranded()));
         }
         self.backlog.set(as_gauge(now.backlog));
         self.delegations.set(as_gauge(now.delegations));
@@ -150,7 +162,14 @@ impl Metrics {
         self.refusals.get_or_create(&OfRefusal { agent, reason: reason.as_str() }).inc();
     }
 
-    pub(crate) fn ended(&self, agent: &AgentId, state: TaskState, reason: Option<Reason>, took: Option<Span>) {
+    pub(crate) fn ended(
+        &self,
+        agent: &AgentId,
+        state: TaskState,
+        reason: Option<Reason>,
+        took: Option<Span>,
+        waited: Span,
+    ) {
         let of = OfOutcome {
             agent: agent.to_string(),
             outcome: outcome(state),
@@ -158,7 +177,9 @@ impl Metrics {
         };
         self.outcomes.get_or_create(&of).inc();
         if let Some(took) = took {
-            self.seconds.get_or_create(&OfAgent { agent: agent.to_string() }).observe(took.as_secs_f64());
+            let of = OfAgent { agent: agent.to_string() };
+            self.seconds.get_or_create(&of).observe(took.as_secs_f64());
+            self.wait_seconds.get_or_create(&of).observe(waited.as_secs_f64());
         }
     }
 
@@ -221,13 +242,14 @@ mod tests {
         let agent = AgentId::new("fx");
         metrics.refused(&agent, true, Reason::BulkheadFull);
         metrics.refused(&AgentId::new("made-up-by-a-caller"), false, Reason::AgentUnknown);
-        metrics.ended(&agent, TaskState::Failed, Some(Reason::AgentNoAnswer), Some(Span::from_millis(30)));
+        metrics.ended(&agent, TaskState::Failed, Some(Reason::AgentNoAnswer), Some(Span::from_millis(30)), Span::ZERO);
         let text = metrics.encode(&[], &Now { backlog: 3, delegations: 7, evictions: 2 });
         for line in [
             "watertight_refusals_total{agent=\"fx\",reason=\"bulkhead_full\"} 1",
             "watertight_refusals_total{agent=\"(unknown)\",reason=\"agent_unknown\"} 1",
             "watertight_outcomes_total{agent=\"fx\",outcome=\"failed\",reason=\"agent_no_answer\"} 1",
             "watertight_call_seconds_bucket{le=\"0.05\",agent=\"fx\"} 1",
+            "watertight_slot_wait_seconds_bucket{le=\"0.005\",agent=\"fx\"} 1",
             "watertight_store_backlog 3",
             "watertight_stream_evictions_total 2",
             "watertight_cell_reloads_total 0",

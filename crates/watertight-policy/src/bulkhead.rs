@@ -94,6 +94,8 @@ pub enum Admission {
 pub struct Bulkhead {
     params: Params,
     in_flight: u32,
+    /// The most at once since it was last forgotten.
+    peak: u32,
     next_ticket: u64,
     /// The line, first come first.
     line: BTreeMap<Ticket, Time>,
@@ -109,6 +111,7 @@ impl Bulkhead {
         Self {
             params,
             in_flight: 0,
+            peak: 0,
             next_ticket: 0,
             line: BTreeMap::new(),
             by_until: BTreeSet::new(),
@@ -143,6 +146,9 @@ impl Bulkhead {
         let free = self.in_flight < self.params.max_in_flight;
         if free {
             self.in_flight += 1;
+            if self.in_flight > self.peak {
+                self.peak = self.in_flight;
+            }
         }
         free
     }
@@ -188,6 +194,16 @@ impl Bulkhead {
     /// Slots taken. More than `max_in_flight` only after the limit was lowered.
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
+    }
+
+    /// The most slots that were taken at once since [`Bulkhead::forget_peak`].
+    pub const fn peak(&self) -> u32 {
+        self.peak
+    }
+
+    /// From now on the peak is counted anew.
+    pub const fn forget_peak(&mut self) {
+        self.peak = self.in_flight;
     }
 
     /// Callers in line.

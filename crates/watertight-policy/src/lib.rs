@@ -12,6 +12,7 @@
 //! | [`backoff`] | how long to wait, by our own ladder or by the agent's `Retry-After` |
 //! | [`retry_budget`] | whether one more retry is covered by traffic |
 //! | [`acceptance`] | whether what an agent returned is a result |
+//! | [`latency`], [`load`] | how long turns took and waited lately, how many came |
 //! | [`sizing`] | how many slots an agent needs: Little's law |
 //! | [`cell`] | which cell a tenant lives in |
 //! | [`reason`] | the closed vocabulary of all refusals, failures and waits |
@@ -78,6 +79,8 @@ pub mod breaker;
 pub mod budget;
 pub mod bulkhead;
 pub mod cell;
+pub mod latency;
+pub mod load;
 pub mod reason;
 pub mod retry_budget;
 pub mod rng;

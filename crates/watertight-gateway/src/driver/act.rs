@@ -70,11 +70,12 @@ impl Driver {
                     live.publish(*seq, now);
                 }
             }
-            Output::Settled { task, state, reason, took } => {
+            Output::Settled { task, state, reason, took, waited } => {
                 let Some(live) = self.shared.hub.live(*task) else { return };
                 live.settle(*state, *reason, now);
                 self.shared.hub.drop_messages(&live);
-                self.shared.metrics.ended(&live.agent, *state, *reason, *took);
+                self.shared.metrics.ended(&live.agent, *state, *reason, *took, *waited);
+                self.shared.figures.ended(now, &live.agent, *reason, *took, *waited);
                 tracing::info!(
                     task = %task, agent = %live.agent, state = state.as_str(),
                     reason = reason.map(Reason::as_str), took_s = took.map(Span::as_secs_f64), "turn ended"
@@ -106,6 +107,7 @@ impl Driver {
             Answer::Refused(refusal) => {
                 let known = self.settings.agents.contains_key(&refusal.agent);
                 self.shared.metrics.refused(&refusal.agent, known, refusal.reason);
+                self.shared.figures.refused(now, &refusal.agent, refusal.reason);
                 let retry_after = refusal.again.map(|again| again.since(now));
                 Told::Declined(Declined::Refused { reason: refusal.reason, agent: refusal.agent, retry_after })
             }

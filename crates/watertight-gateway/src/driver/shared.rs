@@ -16,6 +16,7 @@ use super::lines::Lines;
 use crate::AgentSpec;
 use crate::agents::Agent;
 use crate::clock::Clock;
+use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) lines: Lines,
     pub(crate) metrics: Metrics,
+    pub(crate) figures: Figures,
     /// Limits of the cell; the agents in it are those of `known`.
     pub(crate) limits: Settings,
     known: RwLock<BTreeMap<AgentId, Known>>,
@@ -74,6 +76,7 @@ impl Shared {
             inbox: Arc::default(),
             lines: Lines::default(),
             metrics: Metrics::new(),
+            figures: Figures::default(),
             limits,
             known: RwLock::default(),
             walls: Mutex::default(),

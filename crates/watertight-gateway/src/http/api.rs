@@ -4,6 +4,8 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 use watertight_engine::ids::AgentId;
 use watertight_policy::breaker;
+use watertight_policy::latency::Histogram;
+use watertight_policy::sizing::{self, Advice, Need};
 use watertight_policy::time::{Span, Time};
 
 use super::body::Body;
@@ -31,6 +33,7 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
     let breaker = &stats.breaker;
     let mut out = json!({
         "agent": stats.agent.as_str(),
+        "state": state_of(stats),
         "inFlight": stats.in_flight,
         "maxInFlight": stats.max_in_flight,
         "waiting": stats.waiting,
@@ -46,6 +49,7 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
             "slow": breaker.slow,
             "consecutiveFailures": breaker.consecutive,
         },
+        "lately": lately(stats),
     });
     let configured = router.agent(&stats.agent);
     if let (Some(out), Some(agent)) = (out.as_object_mut(), configured) {
@@ -71,6 +75,97 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
     out
 }
 
+/// What traffic meets.
+fn state_of(stats: &AgentStats) -> &'static str {
+    match (stats.removed, stats.breaker.state, stats.pacing) {
+        (true, _, _) => "draining",
+        (false, breaker::State::Admitting, Some(_)) => "pacing",
+        (false, breaker, _) => state(breaker),
+    }
+}
+
+/// What was asked of it in the last minutes, and what that says about its slots.
+fn lately(stats: &AgentStats) -> Value {
+    let seen = &stats.seen;
+    json!({
+        "overMs": millis(seen.over),
+        "callsPerSecond": rounded(seen.rate_per_s()),
+        "turns": times(&seen.turns),
+        "slotWait": times(&seen.waits),
+        "turnedAway": seen.turned_away,
+        "peakInFlight": seen.peak,
+        "strandedSlots": stats.stranded(),
+        "advice": advice(stats),
+    })
+}
+
+fn times(all: &Histogram) -> Value {
+    let at = |share| all.quantile(share).map(|span| rounded(span.as_secs_f64() * 1e3));
+    json!({ "count": all.count(), "p50Ms": at(5_000), "p99Ms": at(9_900) })
+}
+
+/// To the hundredth: what stands behind it is no more exact.
+fn rounded(number: f64) -> f64 {
+    (number * 1e2).round() / 1e2
+}
+
+fn advice(stats: &AgentStats) -> Value {
+    let (verdict, need) = match stats.advice {
+        None => ("kept_away", None),
+        Some(Advice::TooFew { .. }) => ("too_few", None),
+        Some(Advice::Unwell) => ("unwell", None),
+        Some(Advice::Raise(need)) => ("raise", Some(need)),
+        Some(Advice::Bursts(need)) => ("bursts", Some(need)),
+        Some(Advice::Enough(need)) => ("enough", Some(need)),
+    };
+    let latency = need.map(|need| rounded(need.latency.as_secs_f64() * 1e3));
+    json!({ "verdict": verdict, "slots": need.map(|need| need.slots), "latencyMs": latency, "text": in_words(stats) })
+}
+
+fn in_words(stats: &AgentStats) -> String {
+    let has = stats.max_in_flight;
+    match stats.advice {
+        None => "kept from traffic by its breaker: no advice meanwhile".to_owned(),
+        Some(Advice::TooFew { answered }) => format!("too few calls to say: {answered} answered lately"),
+        Some(Advice::Unwell) => "most turns fail or are slow: more slots would not help".to_owned(),
+        Some(Advice::Raise(need)) => {
+            format!("needs {}; has {has}: raise max_in_flight to {}", needs(&need), need.slots)
+        }
+        Some(Advice::Bursts(need)) => {
+            let away = stats.seen.turned_away;
+            format!(
+                "needs {}; has {has}, but {away} calls were turned away in bursts: raise max_in_flight, or max_waiting",
+                needs(&need)
+            )
+        }
+        Some(Advice::Enough(need)) => match stats.stranded() {
+            0 => format!("needs {}; has {has}", needs(&need)),
+            stranded => format!("needs {}; has {has}: {stranded} stranded", needs(&need)),
+        },
+    }
+}
+
+/// `7 slots (3.1 calls/s × 1.8 s, and a quarter more)`
+fn needs(need: &Need) -> String {
+    let plural = if need.slots == 1 { "slot" } else { "slots" };
+    let load = format!("{} calls/s × {} s", short(need.rate_per_s), short(need.latency.as_secs_f64()));
+    match sizing::advice(need.rate_per_s, need.latency) {
+        by_load if by_load < need.slots => format!("{} {plural} (as many were taken at once; {load})", need.slots),
+        _ => format!("{} {plural} ({load}, and a quarter more)", need.slots),
+    }
+}
+
+/// Two figures of a number that is not large.
+fn short(number: f64) -> String {
+    let digits = match number {
+        n if n >= 9.95 => 0,
+        n if n >= 0.095 || n == 0.0 => 1,
+        n if n >= 0.0095 => 2,
+        _ => 3,
+    };
+    format!("{number:.digits$}")
+}
+
 fn state(state: breaker::State) -> &'static str {
     match state {
         breaker::State::Admitting => "admitting",
@@ -81,4 +176,42 @@ fn state(state: breaker::State) -> &'static str {
 
 fn millis(span: Span) -> u64 {
     span.as_millis()
+}
+
+#[cfg(test)]
+mod tests {
+    use watertight_policy::load::{End, Load};
+
+    use super::*;
+
+    #[test]
+    fn advice_in_words() {
+        let mut load = Load::new(Time::ZERO);
+        (0..310).for_each(|_| load.ended(Time::ZERO, End::Answered, Span::from_millis(1_800), Span::ZERO));
+        load.in_flight(Time::ZERO, 6);
+        let seen = load.seen(Time::ZERO + Span::from_secs(100));
+        let stats = |max_in_flight| AgentStats {
+            agent: AgentId::new("hotels"),
+            in_flight: 0,
+            max_in_flight,
+            waiting: 0,
+            queued: 0,
+            breaker: breaker::Breaker::new(breaker::Params::default()).snapshot(),
+            pacing: None,
+            streams: 0,
+            removed: false,
+            advice: Some(Advice::of(&seen, max_in_flight, Span::MAX)),
+            seen: seen.clone(),
+        };
+        let needs = "needs 7 slots (3.1 calls/s × 1.8 s, and a quarter more); has ";
+        for (slots, rest) in [(16, "16: 9 stranded"), (7, "7"), (4, "4: raise max_in_flight to 7")] {
+            assert_eq!(in_words(&stats(slots)), format!("{needs}{rest}"));
+        }
+    }
+
+    #[test]
+    fn numbers_have_as_many_figures_as_they_are_worth() {
+        let said: Vec<String> = [0.0, 0.004, 0.03, 0.1, 3.16, 9.97, 120.4].into_iter().map(short).collect();
+        assert_eq!(said, ["0.0", "0.004", "0.03", "0.1", "3.2", "10", "120"]);
+    }
 }

@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 mod config;
+mod operate;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,8 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::exit::TABLE;
 use crate::demo;
-
 pub(super) use config::{ConfigArgs, ConfigCommand, InitArgs};
+pub(super) use operate::{AgentsArgs, BreakerArgs, BreakerCommand};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -46,6 +47,12 @@ pub(super) enum Command {
     /// See and cancel tasks of a running gateway.
     #[command(after_help = TABLE)]
     Tasks(TasksArgs),
+    /// See the agents: what traffic meets, slots, latencies, and how many slots they need.
+    #[command(after_help = operate::AGENTS_HELP)]
+    Agents(AgentsArgs),
+    /// Let traffic through to an agent again.
+    #[command(after_help = operate::BREAKER_HELP)]
+    Breaker(BreakerArgs),
     /// Show what the walls do: three agents, one turns slow.
     ///
     /// Exit codes: 0 every verdict is PASS; 1 at least one is FAIL; 2 the command makes no sense; 3 the demo could not

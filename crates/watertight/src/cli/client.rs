@@ -135,19 +135,32 @@ impl Client {
 
     /// The names of all agents.
     pub(super) async fn agents(&self) -> Result<Vec<String>, Failure> {
-        let request = self.request(Method::GET, "/v1/agents", None, "application/json")?;
+        let body = self.api(Method::GET, "/v1/agents").await;
+        let body = body.map_err(|failure| match failure.code == Code::Refused {
+            true => Failure { text: format!("{}; name an agent with --agent", failure.text), ..failure },
+            false => failure,
+        })?;
+        let agents = body["agents"].as_array().into_iter().flatten();
+        Ok(agents.filter_map(|agent| agent["agent"].as_str().map(str::to_owned)).collect())
+    }
+
+    /// One call of the gateway's own API.
+    pub(super) async fn api(&self, method: Method, path: &str) -> Result<Value, Failure> {
+        let body = (method != Method::GET).then(String::new);
+        let request = self.request(method, path, body, "application/json")?;
         let response = self.http.request(request).await.map_err(|e| self.unreachable(&e))?;
         let status = response.status();
         let body = self.json(response).await?;
-        if !status.is_success() {
-            let message = safe_line(body["error"]["message"].as_str().unwrap_or(status.as_str()));
-            return Err(Failure::new(
-                Code::Refused,
-                format!("the agents cannot be listed: {message}; name one with --agent"),
-            ));
+        if status.is_success() {
+            return Ok(body);
         }
-        let agents = body["agents"].as_array().into_iter().flatten();
-        Ok(agents.filter_map(|agent| agent["agent"].as_str().map(str::to_owned)).collect())
+        let error = &body["error"];
+        let message = safe_line(error["message"].as_str().unwrap_or(status.as_str()));
+        let reason = error["details"][0]["reason"].as_str().unwrap_or("");
+        let help =
+            if reason == Reason::Unauthenticated.as_str() { "; --token-file names the file that holds it" } else { "" };
+        let reason = if reason.is_empty() { String::new() } else { format!(" [{}]", safe_line(reason)) };
+        Err(Failure::new(Code::Refused, format!("{message}{help}{reason} (HTTP {})", status.as_u16())))
     }
 
     async fn post(
@@ -157,10 +170,7 @@ impl Client {
         params: &Value,
         accept: &str,
     ) -> Result<Response<Incoming>, Failure> {
-        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        if agent.is_empty() || !agent.bytes().all(plain) {
-            return Err(Failure::usage(format!("`{}` is no agent's name", safe_line(agent))));
-        }
+        is_name(agent)?;
         let body = json!({"jsonrpc": "2.0", "id": "watertight", "method": method, "params": params}).to_string();
         let request = self.request(Method::POST, &format!("/agents/{agent}"), Some(body), accept)?;
         self.http.request(request).await.map_err(|e| self.unreachable(&e))
@@ -218,6 +228,15 @@ impl Client {
     fn nonsense(&self, e: &dyn std::error::Error) -> Failure {
         Failure::new(Code::Unreachable, format!("{} answers with what is no A2A: {e}", self.base))
     }
+}
+
+/// What may stand in a path as it is.
+pub(super) fn is_name(agent: &str) -> Result<(), Failure> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if agent.is_empty() || !agent.bytes().all(plain) {
+        return Err(Failure::usage(format!("`{}` is no agent's name", safe_line(agent))));
+    }
+    Ok(())
 }
 
 fn outcome(body: &Value) -> Result<Outcome, Failure> {

@@ -1,14 +1,17 @@
 //! The command line: what was said, and what becomes of it. Stdout is for results, stderr for everything else.
 
+mod agents;
 mod args;
 mod client;
 mod exit;
 mod init;
 mod log;
 mod output;
+mod screen;
 mod send;
 mod serve;
 mod simulate;
+mod table;
 mod tasks;
 
 use std::process::ExitCode;
@@ -34,6 +37,8 @@ pub(crate) async fn run() -> ExitCode {
         }
         Command::Send(args) => send::run(args).await,
         Command::Tasks(args) => tasks::run(args).await,
+        Command::Agents(args) => agents::run(args).await,
+        Command::Breaker(args) => agents::breaker(args).await,
         Command::Demo(args) => return run_demo(args).await,
         Command::Simulate(args) => match args.command {
             SimulateCommand::World(args) => simulate::world(args).await,

@@ -7,6 +7,7 @@ use super::client::{Client, Outcome};
 use super::exit::{Code, Failure};
 use super::output::{self, safe, safe_line};
 use super::send::{answer, state_of};
+use super::table::{Cell, table};
 
 const NOT_FOUND: i64 = -32001;
 
@@ -63,27 +64,10 @@ async fn list(
         let ours = &task["metadata"]["watertight"];
         let why = ours["reason"].as_str().or(ours["waitingOn"].as_str()).unwrap_or("");
         let id = task["id"].as_str().unwrap_or("");
-        [id, &state_of(task).0, agent, &to_the_second(&changed(task)), why].map(safe_line)
+        [id, &state_of(task).0, agent, &to_the_second(&changed(task)), why].map(|cell| Cell::from(safe_line(cell)))
     });
-    output::out(&table(["TASK", "STATE", "AGENT", "CHANGED", "REASON"], rows.collect()));
+    output::out(&table(["TASK", "STATE", "AGENT", "CHANGED", "REASON"], rows.collect(), false));
     Ok(Code::Ok)
-}
-
-/// Columns as wide as what stands in them.
-fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
-    let mut widths = head.map(str::len);
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut text = String::new();
-    for row in std::iter::once(&head.map(str::to_owned)).chain(&rows) {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
 }
 
 /// `2026-01-02T03:04:05.678Z` without the fraction: enough for people.
@@ -141,13 +125,6 @@ fn show(agent: &str, task: &Value, as_json: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_has_a_head_and_columns_that_fit() {
-        let rows = vec![["1", "COMPLETED", ""], ["12345", "FAILED", "agent_reset"]].into_iter();
-        let text = table(["TASK", "STATE", "REASON"], rows.map(|row| row.map(str::to_owned)).collect());
-        assert_eq!(text, "TASK   STATE      REASON\n1      COMPLETED\n12345  FAILED     agent_reset\n");
-    }
 
     #[test]
     fn times_are_shown_to_the_second() {

@@ -1,12 +1,13 @@
 //! The whole-process tests: the built binary, driven over sockets by callers and agents that behave, misbehave or vanish.
 //!
-//! One binary for all of them, so that they link once. `clock`, `http`, `peer`, `agent`, `gateway` and `client` are the kit; each other
+//! One binary for all of them, so that they link once. `clock`, `http`, `peer`, `agent`, `gateway`, `client` and `command` are the kit; each other
 //! module is a theme. A theme asserts what a caller or an agent can see, never how the gateway works inside.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
 mod agent;
 mod client;
 mod clock;
+mod command;
 mod gateway;
 mod http;
 mod peer;
@@ -14,6 +15,7 @@ mod peer;
 mod breaker;
 mod cancel;
 mod chaos;
+mod cli_agents;
 mod crash;
 mod dedupe;
 mod disk;

@@ -1,0 +1,84 @@
+//! How the agents are, for people and machines: their walls as the cell last published them, and what was asked of them.
+
+use watertight_engine::cell::AgentView;
+use watertight_engine::ids::AgentId;
+use watertight_policy::breaker;
+use watertight_policy::load::Seen;
+use watertight_policy::sizing::Advice;
+use watertight_policy::time::Span;
+
+use super::Handle;
+use crate::metrics;
+
+/// One agent's walls at a moment, for people and machines.
+#[derive(Clone, Debug)]
+pub struct AgentStats {
+    /// Its name.
+    pub agent: AgentId,
+    /// Slots taken.
+    pub in_flight: u32,
+    /// Slots there are.
+    pub max_in_flight: u32,
+    /// Callers waiting for a slot.
+    pub waiting: u32,
+    /// Accepted turns waiting.
+    pub queued: u32,
+    /// The breaker.
+    pub breaker: breaker::Snapshot,
+    /// The agent asked to be left alone for this long.
+    pub pacing: Option<Span>,
+    /// Open streams.
+    pub streams: u32,
+    /// It is no longer configured; what runs goes on.
+    pub removed: bool,
+    /// What was asked of it in the last minutes.
+    pub seen: Seen,
+    /// What that says about its slots; `None` while its breaker keeps traffic away.
+    pub advice: Option<Advice>,
+}
+
+impl AgentStats {
+    /// Slots that were not needed in the last minutes.
+    pub fn stranded(&self) -> u32 {
+        self.advice.unwrap_or(Advice::Unwell).stranded(&self.seen, self.max_in_flight)
+    }
+}
+
+impl Handle {
+    /// The agents' walls, at most a quarter of a second old.
+    pub fn agents(&self) -> Vec<AgentStats> {
+        self.shared.walls().iter().map(|view| self.stats(view)).collect()
+    }
+
+    /// The text for `/metrics`.
+    pub fn metrics(&self) -> String {
+        let now = metrics::Now {
+            backlog: self.shared.store.backlog(),
+            delegations: self.shared.held(),
+            evictions: self.shared.hub.evictions(),
+        };
+        self.shared.metrics.encode(&self.agents(), &now)
+    }
+
+    fn stats(&self, view: &AgentView) -> AgentStats {
+        let now = self.shared.clock.now();
+        let seen = self.shared.figures.seen(now, &view.agent);
+        let breaker = self.shared.known(&view.agent).map_or_else(breaker::Params::default, |k| k.spec.engine.breaker);
+        // Who set no limit to slowness says that this agent is never too slow.
+        let slow = if breaker.slow_rate_bp == 0 { Span::MAX } else { breaker.slow_call };
+        let admits = view.breaker.state == breaker::State::Admitting;
+        AgentStats {
+            agent: view.agent.clone(),
+            in_flight: view.in_flight,
+            max_in_flight: view.max_in_flight,
+            waiting: view.waiting,
+            queued: view.queued,
+            breaker: view.breaker,
+            pacing: view.pacing_until.map(|until| until.since(now)),
+            streams: self.shared.hub.streams(&view.agent),
+            removed: view.removed,
+            advice: admits.then(|| Advice::of(&seen, view.max_in_flight, slow)),
+            seen,
+        }
+    }
+}

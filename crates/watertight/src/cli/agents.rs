@@ -1,0 +1,190 @@
+//! `watertight agents` and `watertight breaker`: what traffic meets at each agent, and how many slots it needs.
+
+use std::time::Duration;
+
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::args::{AgentsArgs, BreakerArgs, BreakerCommand};
+use super::client::{Client, is_name};
+use super::exit::{Code, Failure};
+use super::output::{self, safe_line};
+use super::screen::{self, Frame};
+use super::table::{Cell, Tone, duration, table};
+
+pub(super) async fn run(args: AgentsArgs) -> Result<Code, Failure> {
+    let client = Client::new(&args.gateway)?;
+    let (name, color) = (args.name.as_deref(), output::wants_color());
+    let look = async || {
+        let json = of(client.api(Method::GET, "/v1/agents").await?, name)?;
+        let text = match (name, json["agents"].as_array()) {
+            (Some(_), Some(agents)) => agents.iter().map(|agent| one(agent, color)).collect(),
+            (_, agents) => all(agents.map_or(&[], |agents| agents), color),
+        };
+        Ok(Frame { text, json })
+    };
+    if let Some(seconds) = args.watch {
+        return screen::watch(Duration::from_secs(seconds), args.gateway.json, look).await;
+    }
+    let frame = look().await?;
+    match args.gateway.json {
+        true => output::line(&frame.json.to_string()),
+        false => output::out(&frame.text),
+    }
+    Ok(Code::Ok)
+}
+
+pub(super) async fn breaker(args: BreakerArgs) -> Result<Code, Failure> {
+    let client = Client::new(&args.gateway)?;
+    let BreakerCommand::Reset { agent } = args.command;
+    is_name(&agent)?;
+    let done = client.api(Method::POST, &format!("/v1/agents/{agent}/breaker/reset")).await?;
+    match args.gateway.json {
+        true => output::line(&done.to_string()),
+        false => output::line(&format!("{agent}: the breaker is reset, and traffic flows")),
+    }
+    Ok(Code::Ok)
+}
+
+/// The answer with the agent that is asked for alone.
+fn of(mut answer: Value, name: Option<&str>) -> Result<Value, Failure> {
+    let Some(name) = name else { return Ok(answer) };
+    let agents = answer["agents"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    let names: Vec<String> = agents.iter().map(|agent| text(&agent["agent"])).collect();
+    let only: Vec<Value> = agents.into_iter().filter(|agent| agent["agent"] == name).collect();
+    if only.is_empty() {
+        let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        return Err(Failure::new(Code::Refused, format!("there is no agent {}: there are {there}", safe_line(name))));
+    }
+    Ok(json!({ "agents": only }))
+}
+
+/// A line each, and below them what the figures mean.
+fn all(agents: &[Value], color: bool) -> String {
+    if agents.is_empty() {
+        return "no agents are configured\n".to_owned();
+    }
+    let rows = agents.iter().map(|agent| {
+        let lately = &agent["lately"];
+        [
+            Cell::from(text(&agent["agent"])),
+            state(agent),
+            card(agent),
+            Cell::from(format!("{}/{}", agent["inFlight"], agent["maxInFlight"])),
+            Cell::from(agent["waiting"].to_string()),
+            Cell::from(agent["queued"].to_string()),
+            Cell::from(agent["streams"].to_string()),
+            Cell::from(failures(agent)),
+            Cell::from(per_second(&lately["callsPerSecond"])),
+            Cell::from(millis(&lately["turns"]["p50Ms"])),
+            Cell::from(millis(&lately["turns"]["p99Ms"])),
+            Cell::from(millis(&lately["slotWait"]["p99Ms"])),
+            Cell::from(lately["strandedSlots"].to_string()),
+        ]
+    });
+    let head = [
+        "AGENT", "STATE", "CARD", "SLOTS", "WAITING", "QUEUED", "STREAMS", "FAILED", "CALLS/S", "P50", "P99",
+        "WAIT P99", "STRANDED",
+    ];
+    let mut out = table(head, rows.collect(), color);
+    out.push('\n');
+    for agent in agents {
+        out += &format!("{}: {}\n", text(&agent["agent"]), text(&agent["lately"]["advice"]["text"]));
+    }
+    out
+}
+
+/// Everything about one.
+fn one(agent: &Value, color: bool) -> String {
+    let (lately, breaker, limits) = (&agent["lately"], &agent["breaker"], &agent["limits"]);
+    let state = state(agent);
+    let mut rows = vec![
+        ("agent", text(&agent["agent"])),
+        ("url", text(&agent["url"])),
+        ("state", state.tone.paint(&state.text, color)),
+        ("card", card(agent).text),
+        (
+            "slots",
+            format!(
+                "{} of {} taken, {} at most lately",
+                agent["inFlight"], agent["maxInFlight"], lately["peakInFlight"]
+            ),
+        ),
+        (
+            "waiting",
+            format!("{} of {}, for {} at most", agent["waiting"], limits["maxWaiting"], millis(&limits["maxWaitMs"])),
+        ),
+        (
+            "queued",
+            format!("{} of {}, for {} at most", agent["queued"], limits["maxQueued"], millis(&limits["queueTtlMs"])),
+        ),
+        ("streams", agent["streams"].to_string()),
+        (
+            "breaker",
+            format!(
+                "{} calls, {} failed, {} slow; {} failures in a row; {} ejections",
+                breaker["calls"],
+                breaker["failures"],
+                breaker["slow"],
+                breaker["consecutiveFailures"],
+                breaker["ejections"]
+            ),
+        ),
+        ("calls", format!("{} per second, over {}", per_second(&lately["callsPerSecond"]), millis(&lately["overMs"]))),
+        ("turns", times(&lately["turns"])),
+        ("slot wait", times(&lately["slotWait"])),
+        ("turned away", format!("{} for want of a slot", lately["turnedAway"])),
+        ("stranded", format!("{} slots", lately["strandedSlots"])),
+        ("advice", text(&lately["advice"]["text"])),
+    ];
+    rows.retain(|(_, value)| !value.is_empty());
+    rows.into_iter().map(|(name, value)| format!("{name:12} {value}\n")).collect()
+}
+
+fn state(agent: &Value) -> Cell {
+    let word = text(&agent["state"]);
+    let until = agent["breaker"]["untilMs"].as_f64().filter(|ms| *ms > 0.0);
+    match (word.as_str(), until, agent["pacingMs"].as_f64()) {
+        ("admitting", _, _) => Cell::toned(word, Tone::Good),
+        ("ejected", Some(ms), _) => Cell::toned(format!("ejected, trial in {}", duration(ms)), Tone::Bad),
+        ("ejected", None, _) => Cell::toned("ejected, trial due", Tone::Bad),
+        ("pacing", _, Some(ms)) => Cell::toned(format!("pacing for {}", duration(ms)), Tone::Warning),
+        _ => Cell::toned(word, Tone::Warning),
+    }
+}
+
+fn card(agent: &Value) -> Cell {
+    let word = text(&agent["card"]["state"]);
+    match word.as_str() {
+        "ok" => Cell::toned(word, Tone::Good),
+        "" => Cell::from("-"),
+        _ => Cell::toned(word, Tone::Warning),
+    }
+}
+
+/// `3 of 20`: what the breaker remembers.
+fn failures(agent: &Value) -> String {
+    match agent["breaker"]["calls"].as_u64() {
+        Some(0) | None => "-".to_owned(),
+        Some(calls) => format!("{} of {calls}", agent["breaker"]["failures"]),
+    }
+}
+
+fn times(of: &Value) -> String {
+    match of["count"].as_u64() {
+        Some(0) | None => "none lately".to_owned(),
+        Some(count) => format!("{count} lately: p50 {}, p99 {}", millis(&of["p50Ms"]), millis(&of["p99Ms"])),
+    }
+}
+
+fn millis(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), duration)
+}
+
+fn per_second(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |n| format!("{n:.1}"))
+}
+
+fn text(value: &Value) -> String {
+    safe_line(value.as_str().unwrap_or(""))
+}
