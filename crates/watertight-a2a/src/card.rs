@@ -75,6 +75,22 @@ pub struct Interface {
     pub tenant: Option<String>,
 }
 
+impl Interface {
+    /// Whether it is of A2A 1.x. An entry without a version is, since only 1.0 has this list.
+    pub fn is_v1(&self) -> bool {
+        let version = self.protocol_version.as_str();
+        matches!(version, "" | "1") || version.starts_with("1.")
+    }
+
+    /// Whether it is JSON-RPC or HTTP+JSON.
+    pub fn is_json(&self) -> bool {
+        match self.binding {
+            Binding::JsonRpc | Binding::HttpJson => true,
+            Binding::Grpc | Binding::Other(_) => false,
+        }
+    }
+}
+
 /// What a card says, as far as we use it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CardView {
@@ -140,18 +156,14 @@ impl CardView {
         Ok(card)
     }
 
-    /// The first JSON-RPC interface of A2A 1.x, in the card's order. An entry without a version counts, since only
-    /// 1.0 has this list.
-    pub fn json_rpc_v1(&self) -> Option<&Interface> {
-        self.interfaces.iter().find(|interface| {
-            let version = interface.protocol_version.as_str();
-            interface.binding == Binding::JsonRpc && (matches!(version, "" | "1") || version.starts_with("1."))
-        })
+    /// The interfaces of A2A 1.x in the two bindings that carry JSON, in the card's order, which is one of preference.
+    pub fn json_v1(&self) -> impl Iterator<Item = &Interface> {
+        self.interfaces.iter().filter(|interface| interface.is_json() && interface.is_v1())
     }
 
     /// Whether only 0.3 is spoken.
     pub fn is_v03_only(&self) -> bool {
-        self.json_rpc_v1().is_none()
+        self.json_v1().next().is_none()
             && (!self.v03_interfaces.is_empty()
                 || self.interfaces.iter().any(|interface| interface.protocol_version.starts_with("0.3")))
     }

@@ -27,6 +27,11 @@ pub struct Head<'a> {
 impl Head<'_> {
     /// What the data of a stream's event counts as.
     pub const EVENT: Head<'static> = Head { status: 200, content_type: Some("application/json") };
+
+    /// Whether the status says that there is no result.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.status >= 300
+    }
 }
 
 /// A result, still raw.
@@ -187,26 +192,11 @@ impl What {
 
 /// Reads the reply to the request that we sent under `id`.
 pub fn read_reply(body: Bytes, head: Head<'_>, id: &str, limits: &Limits) -> Result<RawResult, ReplyFault> {
-    let text = body.strip_prefix(b"\xef\xbb\xbf").map_or_else(|| body.clone(), |rest| body.slice_ref(rest));
-    let malformed = |what: What| ReplyFault::Malformed(Malformed::new(what, head, &text));
-    let failed = head.status >= 300;
-    let or_status = |what: What| malformed(if failed { What::HttpStatus } else { what });
-    if head.status == 204 || text.iter().all(u8::is_ascii_whitespace) {
-        return Err(or_status(What::Empty));
-    }
-    let reply = Json::parse(text.clone(), limits).map_err(|bad| match bad {
-        json::Error::TooLarge { .. } => malformed(What::TooLarge),
-        json::Error::TooDeep { .. } => malformed(What::TooDeep),
-        json::Error::NotUtf8 { .. } | json::Error::Cut | json::Error::Syntax { .. } if is_html(&text, head) => {
-            or_status(What::Html)
-        }
-        json::Error::Cut => or_status(What::Cut),
-        json::Error::NotUtf8 { .. } | json::Error::Syntax { .. } => or_status(What::NotJson),
-    })?;
+    let Whole { text, reply } = read_object(&body, head, limits)?;
     let root = reply.value();
-    if !root.is_object() {
-        return Err(or_status(What::NotAnObject));
-    }
+    let malformed = |what: What| ReplyFault::Malformed(Malformed::new(what, head, &text));
+    let failed = head.is_failure();
+    let or_status = |what: What| malformed(if failed { What::HttpStatus } else { what });
     let [version, reply_id, result, error] =
         json::fields(root, ["jsonrpc", "id", "result", "error"]).map_err(|name| or_status(What::Duplicate(name)))?;
     let enveloped = version.is_some() || result.is_some() || error.is_some() || root.get("result").is_some();
@@ -240,8 +230,38 @@ pub fn read_reply(body: Bytes, head: Head<'_>, id: &str, limits: &Limits) -> Res
     Ok(RawResult { result: reply.part(result), loose: reply_id.is_none() || !versioned })
 }
 
+/// A body that is one JSON object.
+pub(crate) struct Whole {
+    /// Without a byte order mark.
+    pub(crate) text: Bytes,
+    pub(crate) reply: Json,
+}
+
+/// Reads a body as one JSON object, whatever the binding.
+pub(crate) fn read_object(body: &Bytes, head: Head<'_>, limits: &Limits) -> Result<Whole, ReplyFault> {
+    let text = body.strip_prefix(b"\xef\xbb\xbf").map_or_else(|| body.clone(), |rest| body.slice_ref(rest));
+    let malformed = |what: What| ReplyFault::Malformed(Malformed::new(what, head, &text));
+    let or_status = |what: What| malformed(if head.is_failure() { What::HttpStatus } else { what });
+    if head.status == 204 || text.iter().all(u8::is_ascii_whitespace) {
+        return Err(or_status(What::Empty));
+    }
+    let reply = Json::parse(text.clone(), limits).map_err(|bad| match bad {
+        json::Error::TooLarge { .. } => malformed(What::TooLarge),
+        json::Error::TooDeep { .. } => malformed(What::TooDeep),
+        json::Error::NotUtf8 { .. } | json::Error::Cut | json::Error::Syntax { .. } if is_html(&text, head) => {
+            or_status(What::Html)
+        }
+        json::Error::Cut => or_status(What::Cut),
+        json::Error::NotUtf8 { .. } | json::Error::Syntax { .. } => or_status(What::NotJson),
+    })?;
+    if !reply.value().is_object() {
+        return Err(or_status(What::NotAnObject));
+    }
+    Ok(Whole { text, reply })
+}
+
 /// Whether an object without an envelope is, by shape, something that A2A answers with.
-fn bare(root: Value<'_>) -> bool {
+pub(crate) fn bare(root: Value<'_>) -> bool {
     let is = |name: &str, kind: Kind| root.get(name).is_some_and(|value| value.kind() == kind);
     let task = is("id", Kind::String) && is("status", Kind::Object);
     let message = is("messageId", Kind::String) && is("parts", Kind::Array);
@@ -262,7 +282,8 @@ fn is_html(text: &[u8], head: Head<'_>) -> bool {
         || text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'<')
 }
 
-fn agent_error(reply: &Json, error: Value<'_>, status: u16) -> AgentError {
+/// An error object, or whatever stands where one should.
+pub(crate) fn agent_error(reply: &Json, error: Value<'_>, status: u16) -> AgentError {
     let text = |value: Value<'_>| match value.as_str() {
         Some(text) => clean(&text, MAX_MESSAGE_BYTES),
         None => excerpt(value.raw(), MAX_MESSAGE_BYTES),

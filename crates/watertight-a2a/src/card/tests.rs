@@ -28,8 +28,15 @@ fn a_card_of_1_0() {
     assert_eq!(card.interfaces[0].binding, Binding::Grpc);
     assert_eq!(card.interfaces[1].binding, Binding::HttpJson);
     assert_eq!(card.interfaces[5].binding, Binding::Other("urn:odd".to_owned()));
-    let chosen = card.json_rpc_v1().unwrap();
-    assert_eq!((chosen.url.as_str(), chosen.tenant.as_deref()), ("https://a/rpc", Some("t")));
+    let usable: Vec<_> = card.json_v1().map(|one| (one.url.as_str(), &one.binding, one.tenant.as_deref())).collect();
+    assert_eq!(
+        usable,
+        [
+            ("https://a/rest", &Binding::HttpJson, None),
+            ("https://a/rpc", &Binding::JsonRpc, Some("t")),
+            ("https://a/rpc2", &Binding::JsonRpc, None)
+        ]
+    );
     assert_eq!((card.streaming, card.push_notifications, card.extended_card, card.signed), (true, false, true, true));
     assert_eq!(card.extensions, [("urn:e".to_owned(), true), ("urn:f".to_owned(), false)]);
     assert_eq!(card.skills, ["Search"]);
@@ -50,9 +57,9 @@ fn a_card_of_0_3_is_noticed() {
         tenant: None,
     };
     assert_eq!(card.v03_interfaces, [old("https://a/", Binding::JsonRpc), old("https://a/g", Binding::Grpc)]);
-    assert!(card.is_v03_only() && card.extended_card && card.json_rpc_v1().is_none());
+    assert!(card.is_v03_only() && card.extended_card && card.json_v1().next().is_none());
     let unversioned = read(r#"{"supportedInterfaces":[{"url":"u","protocolBinding":"JSONRPC"}]}"#).unwrap();
-    assert!(unversioned.json_rpc_v1().is_some());
+    assert!(unversioned.json_v1().next().is_some());
 }
 
 #[test]

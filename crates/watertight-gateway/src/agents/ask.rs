@@ -14,14 +14,16 @@ use hyper::body::{Body as _, Incoming};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use watertight_a2a::json::{Json, Limits};
-use watertight_a2a::jsonrpc::{self, Method};
-use watertight_a2a::reply;
+use watertight_a2a::jsonrpc;
+use watertight_a2a::reply::{self, ReplyFault};
+use watertight_a2a::rest::outbound::{self, Operation};
 use watertight_a2a::sse;
 use watertight_engine::record::Delivery;
 use watertight_policy::reason::Reason;
 
 use super::AgentConfig;
 use super::connect::Origin;
+use super::endpoints::{Endpoint, Wire};
 use super::fault::{BodyStop, Failure, Head};
 use super::pool::{Exchange, Pool};
 use crate::clock::Clock;
@@ -46,9 +48,11 @@ pub(super) enum Class {
     Side,
 }
 
-/// Headers that go along with everything about one job.
+/// What goes along with everything about one job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Along {
+    /// The tenant that the caller named. It outranks the card's.
+    pub(super) tenant: Option<Arc<str>>,
     pub(super) traceparent: Option<HeaderValue>,
     pub(super) tracestate: Option<HeaderValue>,
     pub(super) extensions: Option<HeaderValue>,
@@ -90,24 +94,64 @@ impl Asker {
         Limits { max_bytes: self.config.max_task_bytes, ..Limits::default() }
     }
 
-    /// Calls a method at `path`, and waits until an answer begins.
+    /// Asks at an endpoint, and waits until an answer begins.
     pub(super) async fn call(
         &self,
         class: Class,
-        path: &str,
-        method: Method,
-        params: &[u8],
+        endpoint: &Endpoint,
+        operation: &Operation<'_>,
         along: &Along,
     ) -> Result<Answer, Failure> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed).to_string();
-        let body = Bytes::from(jsonrpc::write_request(&id, method, params));
+        let by_get = endpoint.subscribes_by_get();
+        let answer = self.call_once(class, endpoint, operation, along, by_get).await?;
+        // The protocol's text and its definition differ in the verb of this one. Nothing is done by asking twice.
+        let is_subscribe = matches!(operation, Operation::SubscribeToTask(_)) && !endpoint.is_json_rpc();
+        if by_get || !is_subscribe || !matches!(answer.head.status, 404 | 405) {
+            return Ok(answer);
+        }
+        let second = self.call_once(class, endpoint, operation, along, true).await?;
+        if second.head.status >= 300 {
+            return Ok(answer);
+        }
+        endpoint.set_subscribes_by_get();
+        Ok(second)
+    }
+
+    async fn call_once(
+        &self,
+        class: Class,
+        endpoint: &Endpoint,
+        operation: &Operation<'_>,
+        along: &Along,
+        by_get: bool,
+    ) -> Result<Answer, Failure> {
         let accept = match class {
             Class::Stream => "text/event-stream, application/json",
             Class::Send | Class::Side => "application/json",
         };
-        let mut request = self.request(Verb::POST, path, accept, body)?;
+        let (asked, mut request) = match &endpoint.wire {
+            Wire::JsonRpc { target } => {
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed).to_string();
+                let tenant = along.tenant.as_deref().or(endpoint.tenant.as_deref());
+                let body = jsonrpc::write_request(&id, operation.method(), &operation.params(tenant));
+                (Asked::JsonRpc { id }, self.request(Verb::POST, target, accept, body.into())?)
+            }
+            Wire::HttpJson { base } => {
+                let tenant = endpoint.carried(along.tenant.as_deref());
+                let outbound::Request { verb, target, body } = outbound::write(operation, base, tenant, by_get);
+                let verb = match verb {
+                    outbound::Verb::Get => Verb::GET,
+                    outbound::Verb::Post => Verb::POST,
+                };
+                let asked = Asked::HttpJson { names_task: operation.names_task() };
+                (asked, self.request(verb, &target, accept, body)?)
+            }
+        };
+        let has_body = request.method() == Verb::POST;
         let headers = request.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if has_body {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
         headers.insert(A2A_VERSION, HeaderValue::from_static("1.0"));
         let pairs =
             [(TRACEPARENT, &along.traceparent), (TRACESTATE, &along.tracestate), (A2A_EXTENSIONS, &along.extensions)];
@@ -121,12 +165,17 @@ impl Asker {
             Class::Stream => &self.streams,
             Class::Side => &self.side,
         };
-        self.exchange(pool, &request, id).await
+        self.exchange(pool, &request, asked).await
     }
 
-    /// Calls a method whose answer is one small reply, in the side class.
-    pub(super) async fn ask(&self, path: &str, method: Method, params: &[u8], along: &Along) -> Result<Json, Failure> {
-        let answer = self.call(Class::Side, path, method, params, along).await?;
+    /// Asks for something whose answer is one small reply, in the side class.
+    pub(super) async fn ask(
+        &self,
+        endpoint: &Endpoint,
+        operation: &Operation<'_>,
+        along: &Along,
+    ) -> Result<Json, Failure> {
+        let answer = self.call(Class::Side, endpoint, operation, along).await?;
         let (limits, now) = (self.limits(), self.clock.now());
         answer.into_result(&limits).await.map_err(|end| match end {
             Unread::Body(stop, head) => Failure::of_body(&stop, &head),
@@ -145,14 +194,14 @@ impl Asker {
             request.headers_mut().insert(name, value.clone());
         }
         if origin == *self.origin() {
-            return self.exchange(&self.side, &request, String::new()).await;
+            return self.exchange(&self.side, &request, Asked::Card).await;
         }
         for (name, _) in &self.config.headers {
             request.headers_mut().remove(name);
         }
         request.headers_mut().insert(header::HOST, origin.host_header().ok_or_else(unusable)?);
         let pool = Pool::new(origin, self.config.connect_timeout, Duration::ZERO, &self.names);
-        self.exchange(&pool, &request, String::new()).await
+        self.exchange(&pool, &request, Asked::Card).await
     }
 
     fn request(
@@ -177,11 +226,11 @@ impl Asker {
         Ok(request)
     }
 
-    async fn exchange(&self, pool: &Pool, request: &Request<Full<Bytes>>, id: String) -> Result<Answer, Failure> {
+    async fn exchange(&self, pool: &Pool, request: &Request<Full<Bytes>>, asked: Asked) -> Result<Answer, Failure> {
         let (response, exchange) = pool.send(request).await.map_err(Failure::of_send)?;
         let (parts, incoming) = response.into_parts();
         let head = Head::new(parts.status, parts.headers);
-        Ok(Answer { id, head, body: Body { incoming, exchange: Some(exchange), idle: self.config.idle_timeout } })
+        Ok(Answer { asked, head, body: Body { incoming, exchange: Some(exchange), idle: self.config.idle_timeout } })
     }
 }
 
@@ -193,11 +242,32 @@ pub(super) fn encoded(head: &Head) -> Failure {
     failure
 }
 
+/// What was asked, as far as the answer's meaning depends on it.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// Under this id.
+    JsonRpc { id: String },
+    /// Something about a task, or not.
+    HttpJson { names_task: bool },
+    /// A document, which is no reply.
+    Card,
+}
+
+impl Asked {
+    /// Reads a reply, or an event of one.
+    pub(super) fn read(&self, text: Bytes, head: reply::Head<'_>, limits: &Limits) -> Result<Json, ReplyFault> {
+        match self {
+            Asked::JsonRpc { id } => reply::read_reply(text, head, id, limits).map(|raw| raw.result),
+            Asked::HttpJson { names_task } => outbound::read_reply(&text, head, *names_task, limits),
+            Asked::Card => outbound::read_reply(&text, head, false, limits),
+        }
+    }
+}
+
 /// An answer whose head has come.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// What the request was called.
-    pub(super) id: String,
+    pub(super) asked: Asked,
     pub(super) head: Head,
     pub(super) body: Body,
 }
@@ -205,7 +275,7 @@ pub(super) struct Answer {
 /// Why an answer gave no result.
 pub(super) enum Unread {
     Body(BodyStop, Head),
-    Reply(reply::ReplyFault, Head),
+    Reply(ReplyFault, Head),
     Encoded(Head),
 }
 
@@ -224,10 +294,7 @@ impl Answer {
         };
         let events = self.head.content_type().is_some_and(is_event_stream) && starts_like_events(&whole) == Some(true);
         let text = if events { last_event(&whole, limits).unwrap_or(whole) } else { whole };
-        match reply::read_reply(text, self.head.for_reply(), &self.id, limits) {
-            Ok(raw) => Ok(raw.result),
-            Err(fault) => Err(Unread::Reply(fault, self.head)),
-        }
+        self.asked.read(text, self.head.for_reply(), limits).map_err(|fault| Unread::Reply(fault, self.head))
     }
 }
 

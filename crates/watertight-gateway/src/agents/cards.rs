@@ -4,7 +4,6 @@
 //! Nobody waits for a card but the first send, and that one not long. A card is a wish, not an order: an interface at
 //! another scheme, host or port than the configured one is not used, since the credentials are for that one alone.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use watertight_engine::record::Delivery;
 use watertight_policy::reason::Reason;
 
 use super::ask::{self, Answer, Asker};
-use super::connect::Origin;
+use super::endpoints::Endpoints;
 use super::fault::Failure;
 use super::{Agent, AgentConfig};
 
@@ -41,17 +40,8 @@ pub struct Card {
     pub view: CardView,
     /// The last fetch failed: it may say something else by now.
     pub stale: bool,
-    /// Its JSON-RPC interface is at another scheme, host or port than the configured one, which is used instead.
+    /// Its interfaces are at another scheme, host or port than the configured one, which is used instead.
     pub elsewhere: bool,
-}
-
-/// Where and how the agent is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Endpoint {
-    pub(super) path: String,
-    pub(super) tenant: Option<String>,
-    /// Whether it streams; `None` without a card.
-    pub(super) streaming: Option<bool>,
 }
 
 #[derive(Debug)]
@@ -67,7 +57,7 @@ pub(super) struct Cards {
 struct State {
     card: Option<Arc<Card>>,
     etag: Option<HeaderValue>,
-    endpoint: Arc<Endpoint>,
+    endpoints: Arc<Endpoints>,
     /// Where the card was found the last time.
     place: Option<Uri>,
     failures: u32,
@@ -75,8 +65,8 @@ struct State {
 
 impl Cards {
     pub(super) fn new(config: &AgentConfig) -> Cards {
-        let endpoint = Arc::new(Endpoint { path: path_of(&config.url), tenant: None, streaming: None });
-        let state = State { card: None, etag: None, endpoint, place: None, failures: 0 };
+        let endpoints = Arc::new(Endpoints::of(None, config).0);
+        let state = State { card: None, etag: None, endpoints, place: None, failures: 0 };
         Cards {
             state: Mutex::new(state),
             looked: watch::Sender::new(false),
@@ -89,15 +79,15 @@ impl Cards {
         self.lock().card.clone()
     }
 
-    pub(super) fn endpoint(&self) -> Arc<Endpoint> {
-        self.lock().endpoint.clone()
+    pub(super) fn endpoints(&self) -> Arc<Endpoints> {
+        self.lock().endpoints.clone()
     }
 
-    /// The endpoint, after a short wait for the first card.
-    pub(super) async fn settled_endpoint(&self, wait: Duration) -> Arc<Endpoint> {
+    /// The endpoints, after a short wait for the first card.
+    pub(super) async fn settled_endpoints(&self, wait: Duration) -> Arc<Endpoints> {
         let mut looked = self.looked.subscribe();
         let _ = timeout_at(self.born + wait, looked.wait_for(|looked| *looked)).await;
-        self.endpoint()
+        self.endpoints()
     }
 
     /// The agent behaves differently from what its card says: look again soon.
@@ -129,7 +119,7 @@ impl Cards {
                 state.mark(false);
                 age
             }
-            Ok(Fetched::New { card, endpoint, etag, place, age }) => {
+            Ok(Fetched::New { card, etag, place, age }) => {
                 let changed = state.card.as_ref().is_none_or(|old| old.raw != card.raw);
                 if changed {
                     let (name, streaming) = (&card.view.name, card.view.streaming);
@@ -138,7 +128,13 @@ impl Cards {
                 if changed && card.elsewhere {
                     tracing::warn!(agent = %asker.config.name, "the card names another host; the configured URL is used");
                 }
-                *state = State { card: Some(card), etag, endpoint, place: Some(place), failures: 0 };
+                if changed {
+                    let (mut endpoints, _) = Endpoints::of(Some(&card.view), &asker.config);
+                    endpoints.former = state.card.is_some().then(|| state.endpoints.without_former());
+                    state.endpoints = Arc::new(endpoints);
+                }
+                let endpoints = state.endpoints.clone();
+                *state = State { card: Some(card), etag, endpoints, place: Some(place), failures: 0 };
                 age
             }
             Ok(Fetched::Absent) => {
@@ -189,10 +185,10 @@ impl Cards {
                 |error: card::CardError| Failure::new(Reason::AgentMalformed, Delivery::Delivered, error.to_string());
             let view = CardView::read(&body, &card::CARD_LIMITS).map_err(malformed)?;
             let raw = card::keep(body).map_err(malformed)?;
-            let (endpoint, elsewhere) = endpoint_of(&view, &asker.config, asker.origin());
+            let (_, elsewhere) = Endpoints::of(Some(&view), &asker.config);
             let card = Arc::new(Card { raw, view, stale: false, elsewhere });
             let etag = answer.head.headers.get(header::ETAG).cloned();
-            return Ok(Fetched::New { card, endpoint: Arc::new(endpoint), etag, place, age });
+            return Ok(Fetched::New { card, etag, place, age });
         }
         Ok(Fetched::Absent)
     }
@@ -210,7 +206,7 @@ impl State {
 
 enum Fetched {
     Same(Duration),
-    New { card: Arc<Card>, endpoint: Arc<Endpoint>, etag: Option<HeaderValue>, place: Uri, age: Duration },
+    New { card: Arc<Card>, etag: Option<HeaderValue>, place: Uri, age: Duration },
     Absent,
 }
 
@@ -218,12 +214,7 @@ enum Fetched {
 pub(super) async fn keep(agent: Weak<Agent>) {
     loop {
         let Some(strong) = agent.upgrade() else { return };
-        let before = strong.cards.card();
         let pause = strong.cards.refresh(&strong.asker).await;
-        let after = strong.cards.card();
-        if before.as_ref().map(|card| &card.raw) != after.as_ref().map(|card| &card.raw) {
-            strong.streamless.store(false, Ordering::Relaxed);
-        }
         let doubt = strong.cards.doubt.clone();
         // However great the doubt, once a second is enough, and less often where it keeps failing.
         let failures = strong.cards.lock().failures;
@@ -233,22 +224,6 @@ pub(super) async fn keep(agent: Weak<Agent>) {
         tokio::time::sleep(least).await;
         let _ = timeout(pause - least, doubt.notified()).await;
     }
-}
-
-fn endpoint_of(view: &CardView, config: &AgentConfig, origin: &Origin) -> (Endpoint, bool) {
-    let chosen = view.json_rpc_v1();
-    let uri = chosen.and_then(|interface| interface.url.parse::<Uri>().ok());
-    let near = uri.as_ref().filter(|uri| Origin::of(uri).as_ref() == Some(origin));
-    let endpoint = Endpoint {
-        path: path_of(near.unwrap_or(&config.url)),
-        tenant: chosen.and_then(|interface| interface.tenant.clone()),
-        streaming: Some(view.streaming),
-    };
-    (endpoint, chosen.is_some() && near.is_none())
-}
-
-fn path_of(url: &Uri) -> String {
-    url.path_and_query().map_or_else(|| "/".to_owned(), |path| path.as_str().to_owned())
 }
 
 /// Below the URL, and at the root of its host.

@@ -117,8 +117,8 @@ impl Events {
     /// An answer with an error status: what it says is read up to a limit, and not as events.
     async fn refusal(&mut self) -> Ending {
         let body = self.answer.explanation().await;
-        match reply::read_reply(body, self.answer.head.for_reply(), &self.answer.id, &self.limits) {
-            Ok(raw) => Ending::Said(Failure::of_event(&What::HttpStatus, raw.result.as_bytes())),
+        match self.answer.asked.read(body, self.answer.head.for_reply(), &self.limits) {
+            Ok(result) => Ending::Said(Failure::of_event(&What::HttpStatus, result.as_bytes())),
             Err(fault) => Ending::Said(Failure::of_reply(fault, &self.answer.head, self.now)),
         }
     }
@@ -221,8 +221,8 @@ impl Events {
     fn read(&mut self, text: Bytes) -> Next {
         let is_event = matches!(self.form, Form::Events(_) | Form::Lines(_)) || self.given > 0;
         let head = if is_event { reply::Head::EVENT } else { self.answer.head.for_reply() };
-        let result = match reply::read_reply(text, head, &self.answer.id, &self.limits) {
-            Ok(raw) => raw.result,
+        let result = match self.answer.asked.read(text, head, &self.limits) {
+            Ok(result) => result,
             Err(fault) => {
                 let nothing = matches!(&fault, ReplyFault::Malformed(bad) if bad.what == What::Empty);
                 let taken = matches!(fault, ReplyFault::AcceptedUnconfirmed { .. });

@@ -170,6 +170,15 @@ impl Failure {
         self.kind == Some(A2a::UnsupportedOperation) || self.code() == Some(METHOD_NOT_FOUND.into())
     }
 
+    /// Nobody was there to do anything: no such address, verb or method, and not in the words of an agent that knows the
+    /// operation. Something else may be there under another address of the agent's.
+    pub(super) fn is_nowhere(&self) -> bool {
+        match &self.detail.agent_error {
+            Some(error) => error.code == i64::from(METHOD_NOT_FOUND),
+            None => matches!(self.detail.status, Some(404 | 405 | 501)),
+        }
+    }
+
     /// Asking the same again would get the same.
     pub(super) fn is_definite(&self) -> bool {
         let gone = self.kind == Some(A2a::TaskNotFound);

@@ -8,8 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use watertight_a2a::event::{Body, Event};
 use watertight_a2a::json::Json;
-use watertight_a2a::jsonrpc::Method;
-use watertight_a2a::text;
+use watertight_a2a::rest::outbound::Operation;
 use watertight_engine::ids::RemoteId;
 
 use super::turn::Turn;
@@ -22,15 +21,9 @@ impl Turn<'_> {
     pub(super) async fn lookup(&mut self) -> Option<RemoteId> {
         let context = self.job.dispatch.remote_context.as_deref()?;
         let message = self.job.message.value().get("message")?.get("messageId")?.as_str()?.into_owned();
-        let mut params = b"{\"contextId\":".to_vec();
-        text::quote(context, &mut params);
-        if let Some(tenant) = self.endpoint.tenant.as_deref() {
-            params.extend_from_slice(b",\"tenant\":");
-            text::quote(tenant, &mut params);
-        }
-        params.extend_from_slice(b",\"pageSize\":50,\"historyLength\":100,\"includeArtifacts\":false}");
-        let asked = self.agent.asker.ask(&self.endpoint.path, Method::ListTasks, &params, &self.along);
-        let listed = timeout(LIMIT, asked).await.ok()?.ok()?;
+        let operation = Operation::ListTasks { context, page_size: 50, history_length: 100 };
+        let asked = self.agent.ask(&self.endpoints, self.at, &operation, &self.along);
+        let listed = timeout(LIMIT, asked).await.ok()?.1.ok()?;
         let tasks = listed.value().get("tasks")?;
         let mut found = tasks.items().filter_map(|task| holds(&listed.part(task), context, &message));
         let only = found.next()?;

@@ -12,17 +12,18 @@ mod ask;
 mod cancel;
 mod cards;
 mod connect;
+mod endpoints;
 mod events;
 mod fault;
 mod lookup;
 mod pool;
+mod questions;
 #[cfg(test)]
 mod tests;
 mod turn;
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use watertight_a2a::error::{A2a, METHOD_NOT_FOUND};
+use watertight_a2a::error::A2a;
 use watertight_a2a::event::Event;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::RemoteId;
@@ -98,6 +99,8 @@ pub struct Job {
     pub message: Json,
     /// What our task ids in `referenceTaskIds` are called at the agent. Others go as they came.
     pub references: Vec<(String, RemoteId)>,
+    /// The tenant at the agent that the task began in, if its caller named one; it outranks the card's.
+    pub tenant: Option<Arc<str>>,
     /// To be sent along: a child of the caller's, or a new trace.
     pub traceparent: Option<HeaderValue>,
     /// Likewise.
@@ -150,8 +153,10 @@ pub struct AgentError {
 pub struct AgentConfig {
     /// Its name in errors, logs and metrics.
     pub name: Arc<str>,
-    /// Where its JSON-RPC interface is: `http` or `https`, with a host.
+    /// Where it is called, unless its card names a place on the same scheme, host and port: `http` or `https`, with a host.
     pub url: Uri,
+    /// How it is spoken to.
+    pub binding: Binding,
     /// Where its card is. `None`: `.well-known/agent-card.json` below the URL, then at the host's root.
     pub card: Option<Uri>,
     /// How it is asked.
@@ -174,6 +179,18 @@ pub struct AgentConfig {
     pub max_task_bytes: usize,
     /// The largest event of a stream. 16 MiB by default.
     pub max_event_bytes: usize,
+}
+
+/// How an agent is spoken to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Binding {
+    /// As its card prefers, and as it turns out to work; JSON-RPC without a card.
+    #[default]
+    Auto,
+    /// Always JSON-RPC.
+    JsonRpc,
+    /// Always HTTP+JSON.
+    HttpJson,
 }
 
 /// How an agent is asked.
@@ -204,6 +221,7 @@ impl AgentConfig {
         AgentConfig {
             name: name.into(),
             url,
+            binding: Binding::Auto,
             card: None,
             mode: Mode::Auto,
             headers: Vec::new(),
@@ -225,8 +243,6 @@ pub struct Agent {
     asker: ask::Asker,
     cards: cards::Cards,
     cancels: Semaphore,
-    /// The agent said that it does not stream, whatever its card says.
-    streamless: AtomicBool,
     keeper: OnceLock<AbortHandle>,
 }
 
@@ -238,7 +254,6 @@ impl Agent {
             cards: cards::Cards::new(&config),
             asker: ask::Asker::new(config, clock)?,
             cancels: Semaphore::new(MAX_CANCELS),
-            streamless: AtomicBool::new(false),
             keeper: OnceLock::new(),
         });
         let keeper = tokio::spawn(cards::keep(Arc::downgrade(&agent)));
@@ -260,8 +275,8 @@ impl Agent {
     /// connection; that is how an attempt is stopped.
     pub async fn send(&self, job: &Job, relay: &mut dyn Relay) -> End {
         let begun = Instant::now();
-        let endpoint = self.cards.settled_endpoint(self.asker.config.card_wait).await;
-        let mut turn = Turn::new(self, job, relay, endpoint);
+        let endpoints = self.cards.settled_endpoints(self.asker.config.card_wait).await;
+        let mut turn = Turn::new(self, job, relay, endpoints);
         let ended = turn.send().await;
         match &ended {
             Ok(()) => self.cards.missed(),
@@ -276,8 +291,8 @@ impl Agent {
         let begun = Instant::now();
         let what = "nobody can say what came of the message";
         let unknown = Failure::new(Reason::OutcomeUnknown, Delivery::MaybeDelivered, what);
-        let endpoint = self.cards.settled_endpoint(self.asker.config.card_wait).await;
-        let mut turn = Turn::new(self, job, relay, endpoint);
+        let endpoints = self.cards.settled_endpoints(self.asker.config.card_wait).await;
+        let mut turn = Turn::new(self, job, relay, endpoints);
         // An id can only have come from the agent; whether it has had a later message than the first is not known.
         let first = job.dispatch.turn <= 1 && turn.remote.is_some();
         turn.delivery = if first { Delivery::Delivered } else { Delivery::MaybeDelivered };
@@ -302,20 +317,17 @@ impl Agent {
     /// What the agent does may not be what its card says any more.
     fn doubt(&self, failure: &Failure) {
         let refused = [Reason::AgentUnauthorized, Reason::AgentRejectedRequest].contains(&failure.reason);
-        let version = failure.kind == Some(A2a::VersionNotSupported) || failure.code() == Some(METHOD_NOT_FOUND.into());
-        if refused || version {
+        let version = failure.kind == Some(A2a::VersionNotSupported);
+        if refused || version || failure.is_nowhere() {
             self.cards.doubt();
         }
     }
+}
 
-    fn is_streamless(&self) -> bool {
-        self.streamless.load(Ordering::Relaxed)
-    }
-
-    fn set_streamless(&self) {
-        self.streamless.store(true, Ordering::Relaxed);
-        self.cards.doubt();
-    }
+/// The tenant at the agent that a caller's params name.
+pub fn tenant(params: &Json) -> Option<Arc<str>> {
+    let tenant = params.value().get("tenant")?.as_exact_str()?;
+    (!tenant.is_empty()).then(|| tenant.into())
 }
 
 impl Drop for Agent {

@@ -5,6 +5,7 @@ mod cards;
 mod connections;
 mod faults;
 mod polls;
+mod rest;
 mod streams;
 
 use std::io;
@@ -286,6 +287,7 @@ pub(super) fn job() -> Job {
         },
         message: Json::assume(message.to_string()),
         references: Vec::new(),
+        tenant: None,
         traceparent: None,
         tracestate: None,
         extensions: None,

@@ -12,34 +12,28 @@
 
 use std::ops::ControlFlow;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use watertight_a2a::call::BUDGET_KEY;
 use watertight_a2a::edit::{self, SendEdit, Set};
 use watertight_a2a::error::METHOD_NOT_FOUND;
 use watertight_a2a::event::{Body, Event};
 use watertight_a2a::json::Json;
-use watertight_a2a::jsonrpc::{self, Method};
+use watertight_a2a::rest::outbound::Operation;
 use watertight_engine::ids::RemoteId;
 use watertight_engine::record::Delivery;
 use watertight_policy::reason::Reason;
 
 use super::ask::{Along, Class};
-use super::cards::Endpoint;
+use super::endpoints::{Endpoint, Endpoints};
 use super::events::{Ending, Events, Next};
 use super::fault::Failure;
 use super::{Agent, Job, Mode, News, Relay};
 
-/// Times that a lost stream is joined again without anything new coming of it.
-const MAX_JOINS: u32 = 3;
-/// The pause before the second of them; it doubles.
-const JOIN_PAUSE: Duration = Duration::from_millis(100);
 /// How long a follow-up's stream may stay silent after a snapshot that shows the task as it was before the message.
 const SNAPSHOT_PAUSE: Duration = Duration::from_secs(1);
-/// The longest that a single question about a task waits for its answer.
-const ASK_LIMIT: Duration = Duration::from_secs(10);
-
 /// Whether the turn is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Said {
@@ -53,7 +47,9 @@ pub(super) struct Turn<'a> {
     pub(super) job: &'a Job,
     pub(super) relay: &'a mut dyn Relay,
     pub(super) along: Along,
-    pub(super) endpoint: std::sync::Arc<Endpoint>,
+    /// Where the agent may be asked, and which of these places is.
+    pub(super) endpoints: Arc<Endpoints>,
+    pub(super) at: usize,
     /// The agent's id of the task.
     pub(super) remote: Option<RemoteId>,
     /// What can be said of the delivery.
@@ -63,17 +59,13 @@ pub(super) struct Turn<'a> {
     /// There is a task at the agent, so that a message is not all there is: how the turn ends is the task's to tell.
     has_task: bool,
     /// Questions about the task without an answer, in a row, and when there was a sign of life before them.
-    silent: (u32, Instant),
+    pub(super) silent: (u32, Instant),
 }
 
 impl<'a> Turn<'a> {
-    pub(super) fn new(
-        agent: &'a Agent,
-        job: &'a Job,
-        relay: &'a mut dyn Relay,
-        endpoint: std::sync::Arc<Endpoint>,
-    ) -> Turn<'a> {
+    pub(super) fn new(agent: &'a Agent, job: &'a Job, relay: &'a mut dyn Relay, endpoints: Arc<Endpoints>) -> Turn<'a> {
         let along = Along {
+            tenant: job.tenant.clone(),
             traceparent: job.traceparent.clone(),
             tracestate: job.tracestate.clone(),
             extensions: job.extensions.clone(),
@@ -82,38 +74,76 @@ impl<'a> Turn<'a> {
         let delivery = Delivery::NotSent;
         let has_task = remote.is_some();
         let silent = (0, Instant::now());
-        Turn { agent, job, relay, along, endpoint, remote, delivery, answered: false, has_task, silent }
+        let at = endpoints.first();
+        Turn { agent, job, relay, along, endpoints, at, remote, delivery, answered: false, has_task, silent }
     }
 
-    /// Sends the message, and follows what comes of it.
+    /// Sends the message, and follows what comes of it. Only a place where surely nobody was is followed by the next one:
+    /// whatever else a send may end with, it may have begun something.
     pub(super) async fn send(&mut self) -> Result<(), Failure> {
-        let streaming = match self.agent.asker.config.mode {
-            Mode::Stream => true,
-            Mode::Auto => self.endpoint.streaming == Some(true) && !self.agent.is_streamless(),
-            Mode::Poll | Mode::Blocking => false,
-        };
-        if streaming {
-            match self.send_as(Class::Stream, Method::SendStreamingMessage, None).await {
-                // The one kind of refusal after which it is certain that nothing was done: it is asked for otherwise.
-                Err(failure) if !self.answered && self.is_streamless(&failure) => self.agent.set_streamless(),
-                ended => return ended,
+        let endpoints = self.endpoints.clone();
+        let mut nowhere: Option<Failure> = None;
+        for at in endpoints.from(endpoints.first()) {
+            self.at = at;
+            match self.send_to(endpoints.get(at)).await {
+                Err(failure) if !self.answered && failure.is_nowhere() => {
+                    nowhere = Some(match nowhere {
+                        None => failure,
+                        Some(first) => first.and_then(&failure),
+                    });
+                }
+                ended => {
+                    if (ended.is_ok() || self.answered) && endpoints.worked(at) {
+                        tracing::info!(agent = %self.agent.asker.config.name, "another of the agent's interfaces works");
+                    }
+                    return ended;
+                }
             }
         }
-        let at_once = self.agent.asker.config.mode != Mode::Blocking;
-        self.send_as(Class::Send, Method::SendMessage, Some(at_once)).await
+        Err(nowhere.unwrap_or_else(|| Failure::new(Reason::Internal, Delivery::NotSent, "the agent has no interface")))
+    }
+
+    async fn send_to(&mut self, endpoint: &Endpoint) -> Result<(), Failure> {
+        let streams = match self.agent.asker.config.mode {
+            Mode::Stream => true,
+            Mode::Auto => self.endpoints.streaming == Some(true) && !endpoint.is_streamless(),
+            Mode::Poll | Mode::Blocking => false,
+        };
+        let refused = match streams {
+            true => match self.send_as(endpoint, Class::Stream).await {
+                Err(failure) if !self.answered && self.is_streamless(endpoint, &failure) => true,
+                ended => return ended,
+            },
+            false => false,
+        };
+        let ended = self.send_as(endpoint, Class::Send).await;
+        // Unless it turns out that nothing at all is there.
+        if refused && !ended.as_ref().is_err_and(Failure::is_nowhere) {
+            endpoint.set_streamless();
+            self.agent.cards.doubt();
+        }
+        ended
     }
 
     /// Whether a refusal says that the agent does not stream. About a task that it knows, it could mean the task.
-    fn is_streamless(&self, refusal: &Failure) -> bool {
-        let unknown = refusal.code() == Some(METHOD_NOT_FOUND.into());
+    fn is_streamless(&self, endpoint: &Endpoint, refusal: &Failure) -> bool {
+        let unknown = match endpoint.is_json_rpc() {
+            true => refusal.code() == Some(METHOD_NOT_FOUND.into()),
+            false => refusal.is_nowhere(),
+        };
         unknown || (refusal.is_unsupported() && self.job.dispatch.remote_task.is_none())
     }
 
-    async fn send_as(&mut self, class: Class, method: Method, at_once: Option<bool>) -> Result<(), Failure> {
-        let params = self.params(at_once);
-        let path = self.endpoint.path.clone();
+    async fn send_as(&mut self, endpoint: &Endpoint, class: Class) -> Result<(), Failure> {
+        let config = &self.agent.asker.config;
+        let at_once = (class != Class::Stream).then_some(config.mode != Mode::Blocking);
+        let params = self.params(endpoint, at_once);
+        let operation = match class {
+            Class::Stream => Operation::SendStreamingMessage(&params),
+            Class::Send | Class::Side => Operation::SendMessage(&params),
+        };
         let asker = &self.agent.asker;
-        let answer = match asker.call(class, &path, method, params.as_bytes(), &self.along).await {
+        let answer = match asker.call(class, endpoint, &operation, &self.along).await {
             Ok(answer) => answer,
             Err(failure) => {
                 self.delivery = failure.delivery;
@@ -146,7 +176,7 @@ impl<'a> Turn<'a> {
 
     /// Hands over what an answer holds, to its end or the turn's. `again`: it may begin with the task as it was before
     /// this turn's message.
-    async fn follow(&mut self, events: &mut Events, again: bool) -> Result<Followed, Failure> {
+    pub(super) async fn follow(&mut self, events: &mut Events, again: bool) -> Result<Followed, Failure> {
         let (mut count, mut stale) = (0u32, false);
         loop {
             let next = match self.listen(events, stale).await? {
@@ -234,29 +264,8 @@ impl<'a> Turn<'a> {
     }
 
     /// The agent gave a sign of life.
-    fn alive(&mut self) {
+    pub(super) fn alive(&mut self) {
         self.silent = (0, Instant::now());
-    }
-
-    /// A question got no answer. An error: one too many.
-    fn unanswered(&mut self, failure: Failure) -> Result<(), Failure> {
-        self.silent.0 += 1;
-        let (polls, since) = (self.silent.0, self.silent.1.elapsed());
-        self.relay.learnt(News::Silent { polls, since });
-        let given_up = polls >= 3 && since >= self.agent.asker.config.unreachable_after;
-        if given_up { Err(unreachable(failure, polls, since, self.delivery)) } else { Ok(()) }
-    }
-
-    /// How long one question waits: a third of the time after which an agent is given up on, so that three fit. Those
-    /// after the second do not outlive it.
-    fn ask_limit(&self) -> Duration {
-        let limit = ASK_LIMIT.min(self.agent.asker.config.unreachable_after / 3);
-        if self.silent.0 < 2 { limit } else { limit.min(self.left().max(limit / 10)) }
-    }
-
-    /// What is left of the time after which the agent is given up on.
-    fn left(&self) -> Duration {
-        self.agent.asker.config.unreachable_after.saturating_sub(self.silent.1.elapsed())
     }
 
     /// Hands one event over.
@@ -288,120 +297,8 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The answer was lost. What came of the message is found out, if there is anything to ask about.
-    async fn recover(&mut self, why: Failure) -> Result<(), Failure> {
-        if self.remote.is_none() || (why.reason == Reason::AgentMalformed && why.code().is_none()) {
-            return Err(why);
-        }
-        self.relay.learnt(News::Lost);
-        self.resolve(why).await
-    }
-
-    /// Finds out how the task stands, and follows it to the turn's end. `why`: what to say if that cannot be found out.
-    pub(super) async fn resolve(&mut self, why: Failure) -> Result<(), Failure> {
-        let (mut joins, mut pause) = (0, JOIN_PAUSE);
-        loop {
-            match self.ask_task(self.ask_limit()).await {
-                Ok(event) => {
-                    self.alive();
-                    self.relay.learnt(News::Polled);
-                    // An agent that may not have had the message, and shows the task as it was before it, tells nothing.
-                    let interrupted = event.state().is_some_and(|state| state.is_interrupted());
-                    if interrupted && !self.answered {
-                        return Err(why);
-                    }
-                    if self.take(event)? == Said::Over {
-                        return Ok(());
-                    }
-                }
-                Err(failure) if failure.silent => {
-                    self.unanswered(failure)?;
-                    return self.poll(why).await;
-                }
-                Err(failure) => {
-                    self.alive();
-                    joins += 1;
-                    if failure.is_definite() || joins >= MAX_JOINS {
-                        return Err(why.because(failure, self.delivery));
-                    }
-                    sleep(pause).await;
-                    pause *= 2;
-                    continue;
-                }
-            }
-            if joins >= MAX_JOINS || !self.may_join() {
-                return self.poll(why).await;
-            }
-            if joins > 0 {
-                sleep(pause).await;
-                pause *= 2;
-            }
-            joins += 1;
-            match self.join().await? {
-                Joined::Over => return Ok(()),
-                Joined::Refused => return self.poll(why).await,
-                Joined::Lost { news: true } => (joins, pause) = (0, JOIN_PAUSE),
-                Joined::Lost { news: false } => {}
-            }
-        }
-    }
-
-    fn may_join(&self) -> bool {
-        match self.agent.asker.config.mode {
-            Mode::Stream => true,
-            Mode::Auto => self.endpoint.streaming == Some(true) && !self.agent.is_streamless(),
-            Mode::Poll | Mode::Blocking => false,
-        }
-    }
-
-    /// Joins the task's stream again.
-    async fn join(&mut self) -> Result<Joined, Failure> {
-        let params = self.task_params();
-        let path = self.endpoint.path.clone();
-        let asker = &self.agent.asker;
-        // Unlike a send, this has nothing to wait for: the first event is the task as it is.
-        let called = asker.call(Class::Stream, &path, Method::SubscribeToTask, &params, &self.along);
-        let Ok(Ok(answer)) = timeout(ASK_LIMIT, called).await else { return Ok(Joined::Lost { news: false }) };
-        let now = asker.clock.now();
-        let mut events = Events::new(answer, asker.limits(), asker.config.max_event_bytes, now);
-        self.alive();
-        self.relay.learnt(News::Streaming);
-        match self.follow(&mut events, false).await {
-            Ok(Followed::Over) => Ok(Joined::Over),
-            Ok(Followed::Ended { count, .. }) => {
-                // The snapshot is nothing new; what follows it is.
-                self.relay.learnt(News::Lost);
-                Ok(Joined::Lost { news: count > 1 })
-            }
-            Err(failure) if failure.final_word => Err(failure),
-            Err(failure) if matches!(failure.reason, Reason::ResultTooLarge | Reason::AgentUnreachable) => Err(failure),
-            // About the stream, whatever it says: the task is asked for otherwise.
-            Err(_) => Ok(Joined::Refused),
-        }
-    }
-
-    /// Asks for the task.
-    pub(super) async fn ask_task(&mut self, limit: Duration) -> Result<Event, Failure> {
-        let params = self.task_params();
-        let asker = &self.agent.asker;
-        let asked = asker.ask(&self.endpoint.path, Method::GetTask, &params, &self.along);
-        let limit = limit.max(Duration::from_millis(1));
-        let Ok(answer) = timeout(limit, asked).await else {
-            let what = format!("no answer to GetTask within {} ms", limit.as_millis());
-            let failure = Failure::new(Reason::AgentNoAnswer, Delivery::MaybeDelivered, what);
-            return Err(Failure { silent: true, ..failure });
-        };
-        let result = answer?;
-        Event::read_task_result(&result).map_err(|what| Failure::of_event(&what, result.as_bytes()))
-    }
-
-    fn task_params(&self) -> Vec<u8> {
-        let id = self.remote.as_deref().unwrap_or_default();
-        jsonrpc::task_params(id, self.endpoint.tenant.as_deref(), None)
-    }
-
     /// The caller's params, as the agent is to have them.
-    fn params(&self, at_once: Option<bool>) -> Json {
+    fn params(&self, endpoint: &Endpoint, at_once: Option<bool>) -> Json {
         let dispatch = &self.job.dispatch;
         let wire = dispatch.budget.to_wire(self.agent.asker.clock.now());
         let budget = format!(
@@ -414,7 +311,7 @@ impl<'a> Turn<'a> {
         };
         let id = |id: &'a Option<RemoteId>| id.as_deref().map_or(Set::Remove, Set::To);
         let metadata = [(BUDGET_KEY, Some(Json::assume(budget)))];
-        let tenant = self.endpoint.tenant.as_deref().map_or(Set::Remove, Set::To);
+        let tenant = self.along.tenant.as_deref().or(endpoint.tenant.as_deref()).map_or(Set::Remove, Set::To);
         edit::send_params(
             &self.job.message,
             &SendEdit {
@@ -429,69 +326,9 @@ impl<'a> Turn<'a> {
             },
         )
     }
-
-    /// Polls until the turn is over, or the agent is given up on.
-    pub(super) async fn poll(&mut self, why: Failure) -> Result<(), Failure> {
-        let config = self.agent.asker.config.clone();
-        let (least, most) = config.poll;
-        let mut pause = least;
-        let (mut refused, mut last) = (0u32, None::<Json>);
-        loop {
-            let last_try = self.silent.0 >= 2;
-            sleep(if last_try { jittered(pause).min(self.left()) } else { jittered(pause) }).await;
-            pause = (pause + pause / 2).min(most).max(least);
-            let asked_at = Instant::now();
-            let answer = self.ask_task(self.ask_limit()).await;
-            // An answer that takes long, because it is large or the agent busy, is not asked for all the time.
-            pause = pause.max(asked_at.elapsed() * 2).min(most);
-            match answer {
-                Ok(event) => {
-                    refused = 0;
-                    self.alive();
-                    self.relay.learnt(News::Polled);
-                    let interrupted = event.state().is_some_and(|state| state.is_interrupted());
-                    if interrupted && !self.answered {
-                        return Err(why);
-                    }
-                    if last.as_ref() == Some(&event.raw) {
-                        continue;
-                    }
-                    last = Some(event.raw.clone());
-                    if self.take(event)? == Said::Over {
-                        return Ok(());
-                    }
-                }
-                Err(failure) if failure.silent => self.unanswered(failure)?,
-                Err(failure) => {
-                    self.alive();
-                    self.relay.learnt(News::Polled);
-                    if failure.reason == Reason::ResultTooLarge {
-                        return Err(Failure { delivery: self.delivery, ..failure });
-                    }
-                    // Three times the same no is an answer; anything else may pass, and the budget bounds the wait.
-                    refused =
-                        if failure.is_definite() || failure.reason == Reason::AgentMalformed { refused + 1 } else { 0 };
-                    if refused >= 3 {
-                        return Err(self.lost(failure));
-                    }
-                    if let Some(wish) = failure.retry_after {
-                        let wish = Duration::from_micros(wish.as_micros()).min(ASK_LIMIT);
-                        pause = pause.max(wish);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The agent is there, and does not tell of the task.
-    fn lost(&self, failure: Failure) -> Failure {
-        let said_no = failure.reason == Reason::AgentError;
-        let reason = if said_no { Reason::OutcomeUnknown } else { failure.reason };
-        Failure { reason, delivery: self.delivery, ..failure }
-    }
 }
 
-enum Followed {
+pub(super) enum Followed {
     Over,
     /// The answer is over and the turn is not, after so many events.
     Ended {
@@ -506,41 +343,15 @@ enum Listened {
     Over,
 }
 
-enum Joined {
-    Over,
-    Refused,
-    Lost { news: bool },
-}
-
 impl Failure {
-    fn truncated(delivery: Delivery) -> Failure {
+    pub(super) fn truncated(delivery: Delivery) -> Failure {
         let what = "the agent's answer ended before the task was over";
         Failure { silent: true, ..Failure::new(Reason::AgentTruncated, delivery, what) }
     }
 
-    /// This, which could not be cleared up, because of that.
-    fn because(mut self, that: Failure, delivery: Delivery) -> Failure {
-        self.delivery = delivery.max(self.delivery);
-        self.detail.what = format!("{}; asked how the task stands: {}", self.detail.what, that.detail.what);
-        self.detail.agent_error = that.detail.agent_error.or(self.detail.agent_error);
-        self.detail.status = that.detail.status.or(self.detail.status);
+    /// This at one interface, and that at another.
+    fn and_then(mut self, that: &Failure) -> Failure {
+        self.detail.what = format!("{}; at another interface: {}", self.detail.what, that.detail.what);
         self
     }
-}
-
-fn unreachable(last: Failure, polls: u32, since: Duration, delivery: Delivery) -> Failure {
-    let what = format!(
-        "no answer for {:.1} s over {polls} polls in a row; the last: {}",
-        since.as_secs_f64(),
-        last.detail.what
-    );
-    let mut failure = Failure::new(Reason::AgentUnreachable, delivery, what);
-    failure.detail.status = last.detail.status;
-    failure
-}
-
-/// Between 80 and 120 per cent of a pause, so that what began together does not stay together.
-fn jittered(pause: Duration) -> Duration {
-    let [byte] = crate::clock::random::<1>().unwrap_or([128]);
-    pause.mul_f64(0.8 + 0.4 * f64::from(byte) / 255.0)
 }

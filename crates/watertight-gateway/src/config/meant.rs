@@ -18,7 +18,7 @@ use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
 use super::{Agent, Caller, Config, KeyFile, Server, units};
 use crate::Kept;
-use crate::agents::{AgentConfig, Mode};
+use crate::agents::{AgentConfig, Binding, Mode};
 
 const LISTEN: &str = "127.0.0.1:7420";
 const SECRET_HELP: &str = "write env:NAME or file:PATH; secrets are never kept in the configuration";
@@ -163,6 +163,10 @@ impl Judge<'_> {
         self.name(&name, "an agent's name");
         let url = self.url(&written.url, "url");
         let card = written.card.as_ref().and_then(|card| self.url(card, "card"));
+        let binding = self.word(
+            written.binding.as_ref(),
+            &[("auto", Binding::Auto), ("jsonrpc", Binding::JsonRpc), ("http+json", Binding::HttpJson)],
+        );
         let mode = self.word(
             written.mode.as_ref(),
             &[("auto", Mode::Auto), ("stream", Mode::Stream), ("poll", Mode::Poll), ("blocking", Mode::Blocking)],
@@ -175,6 +179,7 @@ impl Judge<'_> {
         let settings = self.settings(&name, &written);
         let wire = AgentConfig {
             card,
+            binding,
             mode,
             headers,
             connect_timeout,

@@ -71,6 +71,7 @@ pub(super) struct Caller {
 pub(super) struct Agent {
     pub(super) url: Text,
     pub(super) card: Option<Text>,
+    pub(super) binding: Option<Text>,
     pub(super) mode: Option<Text>,
     #[serde(default)]
     pub(super) headers: BTreeMap<Text, Text>,

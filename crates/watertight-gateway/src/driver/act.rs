@@ -19,7 +19,7 @@ use watertight_policy::time::{Span, Time};
 use super::Driver;
 use super::lines::{Line, Told};
 use super::shared::{Health, Shared};
-use crate::agents::{Agent, Job};
+use crate::agents::{self, Agent, Job};
 use crate::clock;
 use crate::handle::{Declined, Trace};
 use crate::hub::{End, Live, Message};
@@ -172,7 +172,7 @@ impl Driver {
             return shared.inbox.cancel_answered(task, CancelAnswer::Failed);
         };
         let run = async move {
-            let asking = AssertUnwindSafe(cancel_until(&shared, &known.agent, &remote_task, until));
+            let asking = AssertUnwindSafe(cancel_until(&shared, &known.agent, task, &remote_task, until));
             let answer = asking.catch_unwind().await.unwrap_or(CancelAnswer::Failed);
             shared.inbox.cancel_answered(task, answer);
         };
@@ -221,6 +221,7 @@ async fn attempt_of(
         tracestate: message.trace.state.as_ref().and_then(header),
         extensions: message.trace.extensions.as_ref().and_then(header),
         references: references(shared, live, &message.params).await,
+        tenant: live.tenant.get_or_init(|| agents::tenant(&message.params)).clone(),
         message: message.params,
     };
     let end = match send {
@@ -294,10 +295,24 @@ fn traceparent(trace: &Trace) -> Option<String> {
     })
 }
 
-async fn cancel_until(shared: &Shared, agent: &Agent, remote_task: &RemoteId, until: Time) -> CancelAnswer {
+async fn cancel_until(
+    shared: &Arc<Shared>,
+    agent: &Agent,
+    task: TaskId,
+    remote_task: &RemoteId,
+    until: Time,
+) -> CancelAnswer {
+    // Under the tenant that the task began in, which after a restart only the store knows.
+    let tenant = match shared.hub.live(task).and_then(|live| live.tenant.get().cloned()) {
+        Some(tenant) => tenant,
+        None => {
+            let first = stored_message(shared, task, 1, false).await;
+            first.and_then(|message| agents::tenant(&message.params))
+        }
+    };
     let mut pause = CANCEL_AGAIN.0;
     loop {
-        let answer = agent.cancel(remote_task, until).await;
+        let answer = agent.cancel(remote_task, tenant.clone(), until).await;
         let left = Duration::from_micros(until.since(shared.clock.now()).as_micros());
         if answer != CancelAnswer::Failed || left <= pause {
             return answer;

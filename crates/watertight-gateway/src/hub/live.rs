@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use watertight_a2a::event::{Body, Event as Heard};
@@ -33,6 +33,8 @@ pub(crate) struct Live {
     fence: u64,
     limits: Limits,
     evictions: Arc<AtomicU64>,
+    /// The tenant at the agent that the caller named, once an attempt has looked for one.
+    pub(crate) tenant: OnceLock<Option<Arc<str>>>,
     inner: Mutex<Inner>,
 }
 
@@ -155,6 +157,7 @@ impl Live {
             fence,
             limits,
             evictions,
+            tenant: OnceLock::new(),
             inner: Mutex::new(inner),
         }
     }

@@ -3,7 +3,7 @@
 use watertight_engine::settings::Serialize;
 
 use super::{KEY, Key, Kind, Read, Value};
-use crate::agents::Mode;
+use crate::agents::{Binding, Mode};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -24,6 +24,25 @@ pub(super) const KEYS: &[Key] = &[
         doc: "Where its card is.",
         more: "For an agent that keeps its card elsewhere.",
         read: Read::Agent(|a| Value::text(a.wire.card.as_ref())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.binding",
+        kind: Kind::Word(&["auto", "jsonrpc", "http+json"]),
+        default: Some("\"auto\""),
+        doc: "How it is spoken to: as its card prefers, or always so.",
+        more: "`auto` takes the first interface of the card that is on the host of `url` and works, and JSON-RPC where there \
+               is no card.",
+        read: Read::Agent(|a| {
+            Value::Text(
+                match a.wire.binding {
+                    Binding::Auto => "auto",
+                    Binding::JsonRpc => "jsonrpc",
+                    Binding::HttpJson => "http+json",
+                }
+                .to_owned(),
+            )
+        }),
         ..KEY
     },
     Key {
