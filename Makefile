@@ -1,7 +1,8 @@
-# Every command sets up what it needs; nothing has to be installed first but Rust (1.95 or newer), a C compiler and Python 3.
+# Every command sets up what it needs; nothing has to be installed first but Rust (1.95 or newer), a C compiler, and for the tests
+# Python 3 and Node.js 20.
 #
 #   make demo     three agents, one turns slow, the others never notice    (make demo ARGS="--without-walls --seconds 60")
-#   make test     every test: unit, property, whole-process, documentation, the Python SDK
+#   make test     every test: unit, property, whole-process, documentation, the official SDKs (Python, JavaScript, Rust)
 #   make check    what must hold before a commit: formatting, lints, tests, licences
 #   make bench    what a call costs, beside nginx and SQLite: a table, and JSON in target/bench/ (BENCH.md)
 #   make bench-demo   the demo's measurement with and without walls, as JSON in target/bench/
@@ -11,11 +12,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint deny bench bench-demo bench-record bench-tools docs venv tools clean
+.PHONY: help demo test check fmt lint deny bench bench-demo bench-record bench-tools docs sdks venv node rust tools clean
 
-# Where cargo builds. The Python environment and the measurements stay in this checkout.
+# Where cargo builds. What the SDK tests need and the measurements stay in this checkout.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 VENV := target/venv
+NODE := tests/sdk/js/node_modules
 DEMO := $(TARGET)/demo/watertight
 BENCH_SECONDS ?= 60
 ARGS ?=
@@ -37,7 +39,7 @@ demo: tools
 	@cargo build --locked --profile demo -p watertight
 	@exec $(DEMO) demo $(ARGS)
 
-test: tools venv
+test: tools sdks
 	@if cargo nextest --version >/dev/null 2>&1; then \
 	  cargo nextest run --locked --workspace --no-fail-fast; \
 	else \
@@ -50,6 +52,7 @@ check: fmt lint test deny
 
 fmt: tools
 	@cargo fmt --all --check
+	@cargo fmt --manifest-path tests/sdk/rust/Cargo.toml --check
 
 lint: tools
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -107,13 +110,25 @@ bench-demo: tools
 docs: tools
 	@UPDATE=1 cargo test --locked -q -p watertight-gateway --lib the_files_in_docs > /dev/null && git status --short docs
 
-# The Python environment of the SDK tests, made on demand and again when its requirements change.
+# What the SDK tests run with: each made on demand, and again when what it is made from changes.
+sdks: venv node rust
+
 venv: $(VENV)/.ready
 
-$(VENV)/.ready: tests/sdk/requirements.txt tests/sdk/setup.sh
-	@tests/sdk/setup.sh $(VENV)
+$(VENV)/.ready: tests/sdk/python/requirements.txt tests/sdk/python/setup.sh
+	@tests/sdk/python/setup.sh $(VENV)
 	@touch $@
 
+node: $(NODE)/.ready
+
+$(NODE)/.ready: tests/sdk/js/package.json tests/sdk/js/package-lock.json tests/sdk/js/setup.sh
+	@tests/sdk/js/setup.sh
+	@touch $@
+
+# An agent with a lock file and a target directory of its own, so that nothing of it gets into the product.
+rust: tools
+	@cargo build --quiet --locked --manifest-path tests/sdk/rust/Cargo.toml --target-dir target/sdk-rust
+
 clean:
-	@rm -rf target/venv target/bench
+	@rm -rf target/venv target/sdk-rust target/bench $(NODE)
 	@command -v cargo >/dev/null && cargo clean || rm -rf target
