@@ -306,6 +306,11 @@ impl Handle {
         self.shared.known(agent).filter(|known| !known.removed)?.agent.card()
     }
 
+    /// How and where an agent is called first.
+    pub fn interface(&self, agent: &AgentId) -> Option<(&'static str, String)> {
+        Some(self.shared.known(agent).filter(|known| !known.removed)?.agent.interface())
+    }
+
     /// New limits and agents: those missing from the list are unknown to callers from now on; what runs goes on. An
     /// agent whose way of speaking did not change keeps its connections.
     pub async fn configure(&self, agents: Vec<AgentSpec>) -> Result<(), StartError> {

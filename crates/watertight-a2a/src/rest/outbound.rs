@@ -100,6 +100,13 @@ impl Base {
     }
 }
 
+impl std::fmt::Display for Base {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.path.is_empty() { "/" } else { &self.path })?;
+        self.query.iter().try_for_each(|query| write!(f, "?{query}"))
+    }
+}
+
 /// How a tenant goes along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tenant<'a> {

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use watertight_a2a::card::{self, CardView, MAX_CARD_BYTES};
 use watertight_a2a::json::Json;
+use watertight_a2a::text;
 use watertight_engine::record::Delivery;
 use watertight_policy::reason::Reason;
 
@@ -21,7 +22,7 @@ use super::fault::Failure;
 use super::{Agent, AgentConfig};
 
 /// The longest that a fetch may take.
-const FETCH_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const FETCH_LIMIT: Duration = Duration::from_secs(10);
 /// How long a card counts as fresh: as it says, within these, and if it says nothing.
 const MIN_AGE: Duration = Duration::from_secs(30);
 const MAX_AGE: Duration = Duration::from_secs(3_600);
@@ -38,6 +39,10 @@ pub struct Card {
     pub raw: Json,
     /// What it says.
     pub view: CardView,
+    /// Where it is published.
+    pub source: Uri,
+    /// When it was last seen, or last said to be the same.
+    pub fetched: Instant,
     /// The last fetch failed: it may say something else by now.
     pub stale: bool,
     /// Its interfaces are at another scheme, host or port than the configured one, which is used instead.
@@ -58,15 +63,13 @@ struct State {
     card: Option<Arc<Card>>,
     etag: Option<HeaderValue>,
     endpoints: Arc<Endpoints>,
-    /// Where the card was found the last time.
-    place: Option<Uri>,
     failures: u32,
 }
 
 impl Cards {
     pub(super) fn new(config: &AgentConfig) -> Cards {
         let endpoints = Arc::new(Endpoints::of(None, config).0);
-        let state = State { card: None, etag: None, endpoints, place: None, failures: 0 };
+        let state = State { card: None, etag: None, endpoints, failures: 0 };
         Cards {
             state: Mutex::new(state),
             looked: watch::Sender::new(false),
@@ -116,10 +119,13 @@ impl Cards {
         let pause = match fetched {
             Ok(Fetched::Same(age)) => {
                 state.failures = 0;
-                state.mark(false);
+                if let Some(card) = &mut state.card {
+                    let card = Arc::make_mut(card);
+                    (card.stale, card.fetched) = (false, Instant::now());
+                }
                 age
             }
-            Ok(Fetched::New { card, etag, place, age }) => {
+            Ok(Fetched::New { card, etag, age }) => {
                 let changed = state.card.as_ref().is_none_or(|old| old.raw != card.raw);
                 if changed {
                     let (name, streaming) = (&card.view.name, card.view.streaming);
@@ -134,18 +140,18 @@ impl Cards {
                     state.endpoints = Arc::new(endpoints);
                 }
                 let endpoints = state.endpoints.clone();
-                *state = State { card: Some(card), etag, endpoints, place: Some(place), failures: 0 };
+                *state = State { card: Some(card), etag, endpoints, failures: 0 };
                 age
             }
             Ok(Fetched::Absent) => {
                 state.failures = 0;
-                state.mark(true);
+                state.age();
                 ABSENT_AGE
             }
             Err(failure) => {
                 let pause = Duration::from_secs(1 << state.failures.min(6)).min(MAX_PAUSE);
                 state.failures = state.failures.saturating_add(1);
-                state.mark(true);
+                state.age();
                 let what = &failure.detail.what;
                 tracing::debug!(agent = %asker.config.name, reason = %failure.reason, %what, "no card");
                 pause
@@ -159,55 +165,88 @@ impl Cards {
     async fn fetch(&self, asker: &Asker) -> Result<Fetched, Failure> {
         let (etag, known) = {
             let state = self.lock();
-            (state.etag.clone(), state.place.clone())
+            (state.etag.clone(), state.card.as_ref().map(|card| card.source.clone()))
         };
-        let places = match (&known, &asker.config.card) {
-            (Some(place), _) => vec![place.clone()],
-            (None, Some(place)) => vec![place.clone()],
-            (None, None) => well_known(&asker.config.url),
-        };
-        for place in places {
-            let conditional = etag.clone().filter(|_| known.is_some()).map(|etag| (header::IF_NONE_MATCH, etag));
-            let mut answer = asker.get(&place, conditional.as_slice()).await?;
-            let age = max_age(&answer);
-            match answer.head.status {
-                304 if known.is_some() => return Ok(Fetched::Same(age)),
-                404 | 405 | 410 => continue,
-                200..=299 if answer.head.encoding().is_some() => return Err(ask::encoded(&answer.head)),
-                200..=299 => {}
-                status => {
-                    let what = format!("the card was refused (HTTP {status})");
-                    return Err(Failure::new(Reason::AgentHttpError, Delivery::NotSent, what));
+        // Where it was the last time; if it is there no more, where else it may be.
+        let others = places(&asker.config).into_iter().filter(|place| Some(place) != known.as_ref());
+        for place in known.clone().into_iter().chain(others) {
+            let etag = etag.as_ref().filter(|_| known.as_ref() == Some(&place));
+            match look(asker, &place, etag).await? {
+                Found::Nothing { .. } => {}
+                Found::Same { age } => return Ok(Fetched::Same(age)),
+                Found::Card { raw, view, etag, age } => {
+                    let (_, elsewhere) = Endpoints::of(Some(&view), &asker.config);
+                    let (source, fetched) = (place, Instant::now());
+                    let card = Arc::new(Card { raw, view: *view, source, fetched, stale: false, elsewhere });
+                    return Ok(Fetched::New { card, etag, age });
                 }
             }
-            let body = answer.body.whole(MAX_CARD_BYTES).await.map_err(|stop| Failure::of_body(&stop, &answer.head))?;
-            let malformed =
-                |error: card::CardError| Failure::new(Reason::AgentMalformed, Delivery::Delivered, error.to_string());
-            let view = CardView::read(&body, &card::CARD_LIMITS).map_err(malformed)?;
-            let raw = card::keep(body).map_err(malformed)?;
-            let (_, elsewhere) = Endpoints::of(Some(&view), &asker.config);
-            let card = Arc::new(Card { raw, view, stale: false, elsewhere });
-            let etag = answer.head.headers.get(header::ETAG).cloned();
-            return Ok(Fetched::New { card, etag, place, age });
         }
         Ok(Fetched::Absent)
     }
 }
 
 impl State {
-    fn mark(&mut self, stale: bool) {
-        if let Some(card) = &mut self.card
-            && card.stale != stale
-        {
-            Arc::make_mut(card).stale = stale;
+    /// Nobody can say whether the card is still true.
+    fn age(&mut self) {
+        if let Some(card) = self.card.as_mut().filter(|card| !card.stale) {
+            Arc::make_mut(card).stale = true;
         }
     }
 }
 
 enum Fetched {
     Same(Duration),
-    New { card: Arc<Card>, etag: Option<HeaderValue>, place: Uri, age: Duration },
+    New { card: Arc<Card>, etag: Option<HeaderValue>, age: Duration },
     Absent,
+}
+
+/// What is at one place.
+pub(super) enum Found {
+    /// No card: 404, 405 or 410.
+    Nothing {
+        status: u16,
+    },
+    /// The one whose tag was given.
+    Same {
+        age: Duration,
+    },
+    Card {
+        raw: Json,
+        view: Box<CardView>,
+        etag: Option<HeaderValue>,
+        age: Duration,
+    },
+}
+
+/// Looks for a card at a place. An error: nobody can say whether there is one.
+pub(super) async fn look(asker: &Asker, place: &Uri, etag: Option<&HeaderValue>) -> Result<Found, Failure> {
+    let conditional = etag.map(|etag| (header::IF_NONE_MATCH, etag.clone()));
+    let mut answer = asker.get(place, conditional.as_slice()).await?;
+    let age = max_age(&answer);
+    match answer.head.status {
+        304 if etag.is_some() => return Ok(Found::Same { age }),
+        status @ (404 | 405 | 410) => return Ok(Found::Nothing { status }),
+        200..=299 if answer.head.encoding().is_some() => return Err(ask::encoded(&answer.head)),
+        200..=299 => {}
+        status => {
+            let what = format!("the card was refused (HTTP {status})");
+            let mut failure = Failure::new(Reason::AgentHttpError, Delivery::NotSent, what);
+            failure.detail.status = Some(status);
+            return Err(failure);
+        }
+    }
+    let body = answer.body.whole(MAX_CARD_BYTES).await.map_err(|stop| Failure::of_body(&stop, &answer.head))?;
+    let malformed = |error: card::CardError| {
+        let mut failure = Failure::new(Reason::AgentMalformed, Delivery::Delivered, error.to_string());
+        failure.detail.status = Some(answer.head.status);
+        failure.detail.content_type = answer.head.content_type().map(|kind| text::clean(kind, 100));
+        failure
+    };
+    let view = CardView::read(&body, &card::CARD_LIMITS).map_err(malformed)?;
+    let raw = card::keep(body).map_err(malformed)?;
+    let etag = answer.head.headers.get(header::ETAG).cloned();
+    Ok(Found::Card { raw, view: Box::new(view), etag, age })
 }
 
 /// Keeps the card fresh until the agent is let go of.
@@ -226,6 +265,11 @@ pub(super) async fn keep(agent: Weak<Agent>) {
     }
 }
 
+/// Where an agent's card may be.
+pub(super) fn places(config: &AgentConfig) -> Vec<Uri> {
+    config.card.clone().map_or_else(|| well_known(&config.url), |place| vec![place])
+}
+
 /// Below the URL, and at the root of its host.
 fn well_known(url: &Uri) -> Vec<Uri> {
     const SUFFIX: &str = "/.well-known/agent-card.json";
@@ -242,7 +286,10 @@ fn max_age(answer: &Answer) -> Duration {
     let cache = answer.head.headers.get(header::CACHE_CONTROL).and_then(|value| value.to_str().ok());
     let Some(cache) = cache else { return USUAL_AGE };
     let cache = cache.to_ascii_lowercase();
-    let mut words = cache.split(',').map(str::trim);
-    let age = words.find_map(|word| word.strip_prefix("max-age=")?.trim_matches('"').parse().ok());
+    let words = || cache.split(',').map(str::trim);
+    if words().any(|word| matches!(word, "no-store" | "no-cache")) {
+        return MIN_AGE;
+    }
+    let age = words().find_map(|word| word.strip_prefix("max-age=")?.trim_matches('"').parse().ok());
     age.map_or(USUAL_AGE, Duration::from_secs).clamp(MIN_AGE, MAX_AGE)
 }

@@ -51,6 +51,19 @@ impl Endpoint {
         Endpoint { wire: self.wire.clone(), tenant: self.tenant.clone(), streamless, by_get }
     }
 
+    /// How it is spoken, in the card's words.
+    pub(super) fn binding(&self) -> &'static str {
+        if self.is_json_rpc() { "JSONRPC" } else { "HTTP+JSON" }
+    }
+
+    /// Where it is below the host.
+    pub(super) fn path(&self) -> String {
+        match &self.wire {
+            Wire::JsonRpc { target } => target.clone(),
+            Wire::HttpJson { base } => base.to_string(),
+        }
+    }
+
     /// How a tenant goes along in HTTP+JSON: as the definition's leading segment where the card names one, since servers
     /// that have tenants route by it; where only the caller does, beside the path, since other servers know no such path.
     pub(super) fn carried<'a>(&'a self, named: Option<&'a str>) -> Tenant<'a> {
@@ -126,6 +139,11 @@ impl Endpoints {
         }
         let streaming = view.map(|view| view.streaming);
         (Endpoints { list, first: AtomicUsize::new(0), streaming, former: None }, elsewhere)
+    }
+
+    /// All of them, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Endpoint> {
+        self.list.iter()
     }
 
     pub(super) fn get(&self, at: usize) -> &Endpoint {

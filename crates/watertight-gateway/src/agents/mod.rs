@@ -15,6 +15,7 @@ mod connect;
 mod endpoints;
 mod events;
 mod fault;
+mod inspect;
 mod lookup;
 mod pool;
 mod questions;
@@ -45,6 +46,7 @@ use fault::Failure;
 use turn::Turn;
 
 pub use cards::Card;
+pub use inspect::{CardFacts, CardReport, InterfaceFacts, Place, Use, inspect};
 
 /// Cancels under way at one agent; more wait for their turn, within their time.
 const MAX_CANCELS: usize = 32;
@@ -269,6 +271,13 @@ impl Agent {
     /// Its card, as last seen.
     pub fn card(&self) -> Option<Arc<Card>> {
         self.cards.card()
+    }
+
+    /// How and where it is called first: JSONRPC or HTTP+JSON, and the path at its URL's host.
+    pub fn interface(&self) -> (&'static str, String) {
+        let endpoints = self.cards.endpoints();
+        let first = endpoints.get(endpoints.first());
+        (first.binding(), first.path())
     }
 
     /// Delivers a message, and hands what comes back to the relay until the turn is over. Dropping the future closes the

@@ -55,6 +55,12 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
     if let (Some(out), Some(agent)) = (out.as_object_mut(), configured) {
         let (bulkhead, budget) = (&agent.settings.bulkhead, &agent.settings.budget);
         out.insert("url".to_owned(), json!(agent.wire.url.to_string()));
+        out.insert("card".to_owned(), card(router, &stats.agent));
+        let interface = router.handle().interface(&stats.agent);
+        out.insert(
+            "interface".to_owned(),
+            json!(interface.map(|(binding, path)| json!({"binding": binding, "path": path}))),
+        );
         let limits = json!({
             "maxWaiting": bulkhead.max_waiting,
             "maxWaitMs": millis(bulkhead.max_wait),
@@ -164,6 +170,20 @@ fn short(number: f64) -> String {
         _ => 3,
     };
     format!("{number:.digits$}")
+}
+
+/// The agent's card as last seen; null if it was never seen.
+fn card(router: &Router, agent: &AgentId) -> Value {
+    let Some(card) = router.handle().card(agent) else { return Value::Null };
+    json!({
+        "name": card.view.name,
+        "version": card.view.version,
+        "streaming": card.view.streaming,
+        "stale": card.stale,
+        "fetchedAgoMs": card.fetched.elapsed().as_millis(),
+        "source": card.source.to_string(),
+        "elsewhere": card.elsewhere,
+    })
 }
 
 fn state(state: breaker::State) -> &'static str {

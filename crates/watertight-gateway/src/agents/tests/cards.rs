@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::agents::inspect;
 
 fn card(url: &str, streaming: bool, tenant: Option<&str>) -> String {
     let mut interface = json!({"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"});
@@ -138,4 +139,143 @@ async fn no_card_too_large_a_card_and_no_json_are_lived_with() {
         assert!(agent.card().is_none(), "{answer}");
         assert_eq!(peer.methods(), ["SendMessage"]);
     }
+}
+
+#[tokio::test]
+async fn a_card_is_fetched_and_judged_once_for_people() {
+    let card = |port: u16| {
+        let at = |path: &str| format!("http://127.0.0.1:{port}{path}");
+        json!({
+            "name": "Ho\u{1b}tels", "version": "2", "signatures": [{}],
+            "supportedInterfaces": [
+                {"url": "grpc.example:443", "protocolBinding": "GRPC", "protocolVersion": "1.0"},
+                {"url": at("/old"), "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
+                {"url": "https://other.example/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+                {"url": at("/rest"), "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0", "tenant": "t"},
+                {"url": at("/rpc"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+            ],
+            "capabilities": {"streaming": true, "extensions": [{"uri": "urn:r", "required": true}, {"uri": "urn:o"}]},
+        })
+        .to_string()
+    };
+    let peer = Peer::with_card(move |request, _| {
+        let port = request.header("host").unwrap().rsplit(':').next().unwrap().parse().unwrap();
+        if request.head.contains("/rpc/") {
+            http("404 Not Found", "text/plain", "")
+        } else {
+            http("200 OK", "application/json", card(port))
+        }
+    })
+    .await;
+    let report = inspect(&AgentConfig::new("a", peer.url())).await.unwrap();
+    assert_eq!(
+        report.places.iter().map(|place| (place.reachable, place.status)).collect::<Vec<_>>(),
+        [(true, Some(404)), (true, None)]
+    );
+    assert!(report.places.iter().all(|place| place.problem.is_none()) && !report.elsewhere);
+    let facts = report.card.unwrap();
+    assert_eq!(
+        (facts.name.as_str(), facts.streaming, facts.signed, facts.only_v03),
+        ("Ho\u{fffd}tels", true, true, false)
+    );
+    assert_eq!(facts.required_extensions, ["urn:r"]);
+    let why: Vec<&str> = facts.interfaces.iter().map(|one| one.unusable.as_deref().unwrap_or("")).collect();
+    let begins = ["the gateway speaks JSON-RPC", "the gateway speaks A2A 1.x", "it is at another scheme", "", ""];
+    assert!(
+        why.iter().zip(begins).all(|(why, begin)| why.starts_with(begin) && why.is_empty() == begin.is_empty()),
+        "{why:?}"
+    );
+    let uses: Vec<_> = report.uses.iter().map(|one| (one.binding, one.path.as_str(), one.tenant.as_deref())).collect();
+    assert_eq!(uses, [("HTTP+JSON", "/rest", Some("t")), ("JSONRPC", "/rpc", None)]);
+    assert_eq!(peer.calls().len(), 0, "no message is sent");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_card_is_said() {
+    let of = async |script: fn(&Seen) -> Vec<Act>| {
+        let peer = Peer::with_card(move |request, _| script(request)).await;
+        let url = format!("http://127.0.0.1:{}/", peer.port).parse().unwrap();
+        let report = inspect(&AgentConfig::new("a", url)).await.unwrap();
+        assert_eq!((report.places.len(), report.card.is_none(), report.uses[0].binding), (1, true, "JSONRPC"));
+        let place = report.places[0].clone();
+        (place.reachable, place.status, place.problem.map(|(reason, _)| reason))
+    };
+    let refused = async |url: &str| {
+        let report = inspect(&AgentConfig::new("a", url.parse().unwrap())).await.unwrap();
+        let place = report.places[0].clone();
+        (place.reachable, place.status, place.problem.map(|(reason, _)| reason))
+    };
+    assert_eq!(of(|_| http("404 X", "text/plain", "")).await, (true, Some(404), None));
+    assert_eq!(of(|_| http("500 X", "text/plain", "")).await, (true, Some(500), Some(Reason::AgentHttpError)));
+    assert_eq!(of(|_| http("200 X", "text/html", "<html>")).await, (true, Some(200), Some(Reason::AgentMalformed)));
+    let huge =
+        of(|_| vec![Act::Write(b"HTTP/1.1 200 OK\r\nContent-Length: 52428800\r\n\r\n{".to_vec()), Act::Hold]).await;
+    assert_eq!(huge, (true, Some(200), Some(Reason::ResultTooLarge)));
+    assert_eq!(refused("http://127.0.0.1:1/").await, (false, None, Some(Reason::AgentConnectRefused)));
+}
+
+#[tokio::test]
+async fn a_card_that_moves_does_not_lose_the_tasks_that_run() {
+    let moved = Arc::new(AtomicBool::new(false));
+    let now = moved.clone();
+    let peer = Peer::with_card(move |request, _| {
+        let after = now.load(Ordering::SeqCst);
+        let path = request.head.split(' ').nth(1).unwrap();
+        let host = request.header("host").unwrap();
+        match (path, request.method().as_str()) {
+            (path, "GET") if path.starts_with("/.well-known") => http(
+                "200 OK",
+                "application/json",
+                card(&format!("http://{host}/{}", if after { "v2" } else { "v1" }), false, None),
+            ),
+            ("/v1", _) if after => http("404 Not Found", "text/plain", "moved"),
+            (_, "SendMessage") => ok(request, &json!({"task": task("WORKING")})),
+            ("/v2", "GetTask") => ok(request, &task("COMPLETED")),
+            ("/v1", "GetTask") => {
+                now.store(true, Ordering::SeqCst);
+                ok(request, &task("WORKING"))
+            }
+            _ => http("404 Not Found", "text/plain", ""),
+        }
+    })
+    .await;
+    let agent = peer.agent(|config| (config.mode, config.card_wait) = (Mode::Auto, Duration::from_secs(4)));
+    let (end, kept) = send(&agent, job()).await;
+    assert!(end.ended.is_ok(), "{end:?}");
+    assert_eq!(kept.said().last().map(String::as_str), Some("task COMPLETED"));
+    assert_eq!(peer.methods().iter().filter(|method| *method == "SendMessage").count(), 1);
+}
+
+#[tokio::test]
+async fn a_cancel_finds_the_task_where_the_agent_was_before() {
+    let moved = Arc::new(AtomicBool::new(false));
+    let now = moved.clone();
+    let peer = Peer::with_card(move |request, _| {
+        let path = request.head.split(' ').nth(1).unwrap();
+        let host = request.header("host").unwrap();
+        let place = if now.load(Ordering::SeqCst) { "v2" } else { "v1" };
+        match (path, request.method().as_str()) {
+            (path, "GET") if path.starts_with("/.well-known") => {
+                http("200 OK", "application/json", card(&format!("http://{host}/{place}"), false, None))
+            }
+            (_, "GET") => http("404 Not Found", "text/plain", ""),
+            ("/v1", "CancelTask") => ok(request, &task("CANCELED")),
+            _ => error(request, -32001),
+        }
+    })
+    .await;
+    let agent = peer.agent(|config| (config.mode, config.card_wait) = (Mode::Auto, Duration::from_secs(4)));
+    assert!(send(&agent, job()).await.0.ended.is_err());
+    moved.store(true, Ordering::SeqCst);
+    agent.cards.doubt();
+    let before = agent.card().unwrap().raw.clone();
+    for _ in 0..500 {
+        if agent.card().unwrap().raw != before {
+            break;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    let until = Time::from_millis(1_000_000) + Span::from_secs(2);
+    let answer = agent.cancel(&RemoteId::from("t-1"), None, until).await;
+    assert_eq!(answer, watertight_engine::input::CancelAnswer::Ended(watertight_engine::record::TaskState::Canceled));
 }
