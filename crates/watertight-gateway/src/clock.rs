@@ -59,9 +59,9 @@ pub fn mint_task(now: Time) -> Result<TaskId, getrandom::Error> {
     Ok(TaskId(millis << 80 | random))
 }
 
-/// A new contextId, for callers or for agents: 32 random hex digits.
-pub fn mint_context() -> Result<Arc<str>, getrandom::Error> {
-    Ok(format!("{:032x}", u128::from_be_bytes(random()?)).into())
+/// A new contextId, for callers or for agents: 32 hex digits, in order of time like a task's, so that the store appends.
+pub fn mint_context(now: Time) -> Result<Arc<str>, getrandom::Error> {
+    Ok(mint_task(now)?.to_string().into())
 }
 
 /// Random bytes from the OS.
@@ -93,6 +93,6 @@ mod tests {
         assert!(at(1_000) < at(1_001));
         assert_ne!(at(1_000), at(1_000));
         assert_eq!(at(1_700_000_000_000).0 >> 80, 1_700_000_000_000);
-        assert_eq!(mint_context().unwrap().len(), 32);
+        assert_eq!(mint_context(Time::ZERO).unwrap().len(), 32);
     }
 }

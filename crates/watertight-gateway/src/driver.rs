@@ -25,14 +25,16 @@ use watertight_engine::cell::{AgentView, Cell, STEP_INPUTS};
 use watertight_engine::ids::{AgentId, Attempt, LineId, TaskId};
 use watertight_engine::input::Input;
 use watertight_engine::output::Commit;
-use watertight_engine::record::{Row, Save};
+use watertight_engine::record::{Row, Save, TaskState};
 use watertight_engine::settings::Settings;
 use watertight_policy::breaker;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 use watertight_store::{Body, Dialect, Write};
 
+use crate::hub::Stored;
 use inbox::line_of;
+pub(crate) use reload::read_record;
 use shared::{Health, Shared};
 
 /// The driver looks around at least this often.
@@ -321,14 +323,16 @@ impl Driver {
         for save in commit.saves {
             let (mut message, mut record) = (None, None);
             if let Save::Delegation { row, message: with_message, record: with_record } = &save {
-                let live = self.shared.hub.adopt(row, self.fence, None);
+                let live = self.shared.hub.adopt(row, self.fence, Stored::default());
                 if *with_message && let Some(proposed) = self.shared.hub.proposed(row) {
                     self.shared.hub.keep_message(&live, row.turn.no, &proposed);
                     message = Some(body(proposed.to_bytes()));
                 } else if *with_message {
                     message = live.message(row.turn.no).map(|kept| body(kept.to_bytes()));
                 }
-                if *with_record {
+                // The first one is only the message, which is written beside it.
+                let bare = *with_message && row.version == 1 && row.state == TaskState::Submitted;
+                if *with_record && !bare {
                     record = Some(body(live.whole(row)));
                 }
                 rows.push((**row).clone());

@@ -191,7 +191,7 @@ impl Handle {
         };
         let now = self.shared.clock.now();
         let found = self.look_up(&agent, ask.clone()).await?;
-        let minted = mint_task(now).and_then(|task| Ok((task, mint_context()?, mint_context()?)));
+        let minted = mint_task(now).and_then(|task| Ok((task, mint_context(now)?, mint_context(now)?)));
         let Ok((task, new_context, remote_context)) = minted else { return Err(refuse(Reason::Internal)) };
         let wait = call.wait.or(known.spec.wait);
         let named = ask.context.is_some();
@@ -431,16 +431,21 @@ impl Handle {
         told.map_err(|_| self.refused(agent, Reason::Internal))
     }
 
+    /// Nearly every message is new in all it names: that is known without the disk.
     async fn look_up(&self, agent: &AgentId, ask: Ask) -> Result<Found, Declined> {
+        let context = ask.context.map(|context| ContextKey {
+            principal: ask.key.principal.clone(),
+            agent: ask.key.agent.clone(),
+            context,
+        });
         let store = self.shared.store.clone();
+        let context = context.filter(|context| !store.is_new_context(context));
+        if ask.names.is_none() && context.is_none() && store.is_new_key(&ask.key) {
+            return Ok(Found::default());
+        }
         let found = self.blocking(move || {
             let row = ask.names.map(|task| store.task(task)).transpose()?.flatten();
             let own = row.filter(|row| row.principal == ask.key.principal && row.agent == ask.key.agent);
-            let context = ask.context.map(|context| ContextKey {
-                principal: ask.key.principal.clone(),
-                agent: ask.key.agent.clone(),
-                context,
-            });
             Ok(Found {
                 known: store.key(&ask.key)?,
                 remote: context.map(|key| store.context(&key)).transpose()?.flatten(),
@@ -515,6 +520,7 @@ struct Ask {
 }
 
 /// What the store said.
+#[derive(Default)]
 struct Found {
     known: Option<KnownKey>,
     remote: Option<RemoteId>,

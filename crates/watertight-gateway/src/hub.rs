@@ -25,7 +25,7 @@ use watertight_engine::record::{Cancel, Delivery, ReplyKind, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
-pub(crate) use kept::Message;
+pub(crate) use kept::{Message, Stored};
 pub(crate) use live::Live;
 use reader::Reader;
 
@@ -400,7 +400,7 @@ impl Hub {
     // ---- delegations ---------------------------------------------------------------------------------------------
 
     /// The live delegation of a row; made from `stored` if it is not there yet.
-    pub(crate) fn adopt(&self, row: &Row, fence: u64, stored: Option<(Bytes, Vec<Bytes>)>) -> Arc<Live> {
+    pub(crate) fn adopt(&self, row: &Row, fence: u64, stored: Stored) -> Arc<Live> {
         if let Some(live) = self.live(row.task) {
             return live;
         }
@@ -511,7 +511,7 @@ impl Hub {
     }
 
     /// A view of what only the store has.
-    pub(crate) fn view_stored(row: &Row, stored: Option<(Bytes, Vec<Bytes>)>) -> TaskView {
+    pub(crate) fn view_stored(row: &Row, stored: Stored) -> TaskView {
         let (record, detail) = kept::restore(row, stored);
         view::view_of(row, Arc::new(record), detail.map(Arc::new))
     }

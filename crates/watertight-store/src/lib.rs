@@ -28,6 +28,7 @@
 mod clock;
 mod codes;
 mod error;
+mod follow;
 mod memory;
 mod queue;
 mod sqlite;
@@ -39,13 +40,13 @@ use std::sync::Arc;
 
 use watertight_engine::ids::{AgentId, ContextKey, Key, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
-use watertight_engine::record::{Cancel, Row, TaskState};
+use watertight_engine::record::{Cancel, Row};
 use watertight_policy::time::{Span, Time};
 
 pub use error::{CommitError, OpenError, ReadError};
-pub use memory::MemoryStore;
+pub use memory::{Bounds, Memory, MemoryStore};
 pub use sqlite::SqliteStore;
-pub use words::{Body, Dialect, Lease, ListQuery, Page, Pruned, Stats, Write};
+pub use words::{Body, Dialect, Lease, ListQuery, Page, Pruned, Record, Stats, Write};
 
 use queue::Queue;
 use words::Delta;
@@ -72,8 +73,16 @@ impl Store {
     /// # Panics
     /// If the system gives out no thread.
     pub fn memory() -> (Store, Lease) {
+        Store::bounded(Bounds::NONE)
+    }
+
+    /// Likewise; what is over is pushed out when an agent has more than this.
+    ///
+    /// # Panics
+    /// If the system gives out no thread.
+    pub fn bounded(bounds: Bounds) -> (Store, Lease) {
         #[expect(clippy::expect_used, reason = "a process that cannot start a thread cannot start")]
-        let (store, lease) = MemoryStore::new().expect("a thread for the store");
+        let (store, lease) = MemoryStore::new(bounds).expect("a thread for the store");
         (Store::Memory(Arc::new(store)), lease)
     }
 
@@ -115,7 +124,7 @@ impl Store {
     pub fn load(&self) -> Result<Vec<Row>, ReadError> {
         match self {
             Store::Sqlite(sqlite) => sqlite.load(),
-            Store::Memory(memory) => Ok(memory.load()),
+            Store::Memory(store) => Ok(store.memory.load()),
         }
     }
 
@@ -123,7 +132,7 @@ impl Store {
     pub fn task(&self, task: TaskId) -> Result<Option<Row>, ReadError> {
         match self {
             Store::Sqlite(sqlite) => sqlite.task(task),
-            Store::Memory(memory) => Ok(memory.task(task)),
+            Store::Memory(store) => Ok(store.memory.task(task)),
         }
     }
 
@@ -131,15 +140,15 @@ impl Store {
     pub fn message(&self, task: TaskId, turn: u32) -> Result<Option<Body>, ReadError> {
         match self {
             Store::Sqlite(sqlite) => sqlite.message(task, turn),
-            Store::Memory(memory) => Ok(memory.message(task, turn)),
+            Store::Memory(store) => Ok(store.memory.message(task, turn)),
         }
     }
 
-    /// Its record: the last whole one, and what was appended since, in order.
-    pub fn record(&self, task: TaskId) -> Result<Option<(Body, Vec<Body>)>, ReadError> {
+    /// Its record.
+    pub fn record(&self, task: TaskId) -> Result<Option<Record>, ReadError> {
         match self {
             Store::Sqlite(sqlite) => sqlite.record(task),
-            Store::Memory(memory) => Ok(memory.record(task)),
+            Store::Memory(store) => Ok(store.memory.record(task)),
         }
     }
 
@@ -147,7 +156,32 @@ impl Store {
     pub fn key(&self, key: &Key) -> Result<Option<KnownKey>, ReadError> {
         match self {
             Store::Sqlite(sqlite) => sqlite.key(key),
-            Store::Memory(memory) => Ok(memory.key(key)),
+            Store::Memory(store) => Ok(store.memory.key(key)),
+        }
+    }
+
+    /// This messageId was surely never stored, or its key is gone: there is no need to ask for it. Never waits for the
+    /// disk, and may say `false` of a new one.
+    pub fn is_new_key(&self, key: &Key) -> bool {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.is_new_key(key),
+            Store::Memory(store) => store.memory.key(key).is_none(),
+        }
+    }
+
+    /// Likewise of what stands for a caller's context.
+    pub fn is_new_context(&self, key: &ContextKey) -> bool {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.is_new_context(key),
+            Store::Memory(store) => store.memory.context(key).is_none(),
+        }
+    }
+
+    /// Likewise of an agent's task id.
+    pub fn is_new_remote(&self, agent: &AgentId, remote_task: &str) -> bool {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.is_new_remote(agent, remote_task),
+            Store::Memory(store) => store.memory.remote_task(agent, remote_task).is_none(),
         }
     }
 
@@ -155,7 +189,7 @@ impl Store {
     pub fn context(&self, key: &ContextKey) -> Result<Option<RemoteId>, ReadError> {
         match self {
             Store::Sqlite(sqlite) => sqlite.context(key),
-            Store::Memory(memory) => Ok(memory.context(key)),
+            Store::Memory(store) => Ok(store.memory.context(key)),
         }
     }
 
@@ -163,7 +197,15 @@ impl Store {
     pub fn remote_task(&self, agent: &AgentId, remote_task: &str) -> Result<Option<TaskId>, ReadError> {
         match self {
             Store::Sqlite(sqlite) => sqlite.remote_task(agent, remote_task),
-            Store::Memory(memory) => Ok(memory.remote_task(agent, remote_task)),
+            Store::Memory(store) => Ok(store.memory.remote_task(agent, remote_task)),
+        }
+    }
+
+    /// The delegations that were started for this one, by their ids; at most so many.
+    pub fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<Row>, ReadError> {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.children(parent, limit),
+            Store::Memory(store) => Ok(store.memory.children(parent, limit)),
         }
     }
 
@@ -171,7 +213,7 @@ impl Store {
     pub fn list(&self, query: &ListQuery) -> Result<Page, ReadError> {
         match self {
             Store::Sqlite(sqlite) => sqlite.list(query),
-            Store::Memory(memory) => Ok(memory.list(query)),
+            Store::Memory(store) => Ok(store.memory.list(query)),
         }
     }
 
@@ -204,6 +246,14 @@ impl Store {
         self.queue().hang(hangs);
     }
 
+    /// For tests: nothing is put off any longer.
+    #[cfg(test)]
+    fn settle(&self) {
+        let (sender, done) = std::sync::mpsc::sync_channel(0);
+        self.queue().ask(queue::Item::Settle(sender));
+        let _ = done.recv();
+    }
+
     #[cfg(test)]
     fn limit_pages(&self, pages: u32) {
         self.queue().ask(queue::Item::Limit(pages));
@@ -224,13 +274,6 @@ impl Store {
 /// It is in the engine's hands: not over, or something is owed for it.
 fn is_live(row: &Row) -> bool {
     !row.state.is_terminal() || row.cancel == Cancel::Owed
-}
-
-/// Compare and set: whether a row may be saved over what is stored of it.
-fn may_follow(row: &Row, stored: Option<(u64, TaskState)>) -> Result<(), CommitError> {
-    let (version, state) = stored.map_or((0, row.state), |(version, state)| (version, state));
-    let follows = row.version == version.saturating_add(1) && (!state.is_terminal() || state == row.state);
-    if follows { Ok(()) } else { Err(CommitError::Conflict { task: row.task }) }
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use watertight_engine::ids::TaskId;
 use watertight_engine::record::Save;
-use watertight_policy::time::Time;
+use watertight_policy::time::{Span, Time};
 
 use crate::error::CommitError;
 use crate::words::{Body, Delta, Lease, Stats, Write};
@@ -43,32 +44,45 @@ pub(crate) enum Item {
     /// For tests: the database may not grow beyond so many pages, as if the disk were full.
     #[cfg(test)]
     Limit(u32),
+    /// For tests: everything goes to where it stays.
+    #[cfg(test)]
+    Settle(SyncSender<()>),
 }
 
 /// Something to write under a fence.
 pub(crate) struct Work {
     pub(crate) fence: u64,
     pub(crate) job: Job,
+    /// Who is told; nobody, of a delta.
+    pub(crate) ack: Option<Ack>,
     rows: usize,
     bytes: usize,
     large: bool,
 }
 
 pub(crate) enum Job {
-    Commit {
-        writes: Vec<Write>,
-        ack: Ack,
-    },
+    Commit(Vec<Write>),
     /// A commit that came when too much waited already. It keeps its place, so that the answers stay in order.
-    Refused {
-        ack: Ack,
-    },
+    Refused,
     Delta(Delta),
+}
+
+impl Job {
+    /// The tasks with bodies in it: without these, deltas that come later would not fit.
+    pub(crate) fn bodies(&self) -> Vec<TaskId> {
+        match self {
+            Job::Commit(writes) => snapshots(writes).collect(),
+            Job::Delta(delta) => vec![delta.task],
+            Job::Refused => Vec::new(),
+        }
+    }
 }
 
 /// One bounded piece of pruning.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PruneAsk {
+    /// The first piece of a round.
+    pub(crate) first: bool,
     pub(crate) now: Time,
     /// Terminal tasks that ended at or before this go.
     pub(crate) tasks_before: Option<Time>,
@@ -76,11 +90,26 @@ pub(crate) struct PruneAsk {
     pub(crate) keys_before: Option<Time>,
 }
 
+impl PruneAsk {
+    pub(crate) fn of(now: Time, retention: Span, key_window: Span) -> PruneAsk {
+        let before = |span| Some(now - span).filter(|&time| time > Time::ZERO);
+        PruneAsk { first: true, now, tasks_before: before(retention), keys_before: before(key_window) }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PruneStep {
     pub(crate) tasks: u64,
     pub(crate) keys: u64,
     pub(crate) more: bool,
+}
+
+/// What there is to do.
+pub(crate) enum Taken {
+    Batch(Vec<Item>),
+    /// Nothing came for a while.
+    Idle,
+    Closed,
 }
 
 #[derive(Default)]
@@ -143,13 +172,13 @@ impl Queue {
         let full = self.backlog() > MAX_COMMITS || (state.bytes + bytes > MAX_BYTES && !state.items.is_empty());
         let work = if full {
             state.torn.extend(snapshots(&writes));
-            Work { fence, job: Job::Refused { ack }, rows: 1, bytes: 0, large: false }
+            Work { fence, job: Job::Refused, ack: Some(ack), rows: 1, bytes: 0, large: false }
         } else {
             for task in snapshots(&writes) {
                 state.torn.remove(&task);
             }
             let large = writes.iter().flat_map(|write| [&write.message, &write.record]).flatten().any(is_large);
-            Work { fence, rows: writes.len().max(1), bytes, large, job: Job::Commit { writes, ack } }
+            Work { fence, rows: writes.len().max(1), bytes, large, job: Job::Commit(writes), ack: Some(ack) }
         };
         self.push(state, Item::Work(work));
     }
@@ -163,7 +192,7 @@ impl Queue {
             return;
         }
         let large = is_large(&delta.body);
-        self.push(state, Item::Work(Work { fence, rows: 1, bytes, large, job: Job::Delta(delta) }));
+        self.push(state, Item::Work(Work { fence, rows: 1, bytes, large, job: Job::Delta(delta), ack: None }));
     }
 
     /// Takes a request that is answered at once when the store is closed: its sender is dropped.
@@ -188,16 +217,25 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// All that waits and goes together, in order: one request, or the works of one transaction. `None`: closed.
+    /// All that waits and goes together, in order: one request, or the works of one transaction.
     ///
-    /// There is no timer to gather more. What arrives while a transaction is written is the next one.
-    pub(crate) fn take(&self) -> Option<Vec<Item>> {
+    /// There is no timer to gather more. What arrives while a transaction is written is the next one. The time is only
+    /// for who has something to tidy up when nothing comes.
+    pub(crate) fn take(&self, idle_after: Option<Duration>) -> Taken {
         let mut state = self.state();
         while state.items.is_empty() || state.hangs && !state.closed {
             if state.closed {
-                return None;
+                return Taken::Closed;
             }
-            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(time) = idle_after.filter(|_| !state.hangs) else {
+                state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let (woken, wait) = self.ready.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            if wait.timed_out() && state.items.is_empty() && !state.hangs && !state.closed {
+                return Taken::Idle;
+            }
         }
         let (mut batch, mut rows, mut bytes) = (Vec::new(), 0, 0);
         while let Some(item) = state.items.pop_front() {
@@ -224,7 +262,12 @@ impl Queue {
             }
             batch.push(item);
         }
-        Some(batch)
+        Taken::Batch(batch)
+    }
+
+    /// Nothing waits at this moment.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state().items.is_empty()
     }
 
     /// Nothing more comes in. What waits is still taken.
@@ -339,7 +382,7 @@ pub(crate) fn is_large(body: &Body) -> bool {
 }
 
 /// The tasks of which a whole record is written.
-pub(crate) fn snapshots(writes: &[Write]) -> impl Iterator<Item = TaskId> {
+fn snapshots(writes: &[Write]) -> impl Iterator<Item = TaskId> {
     writes.iter().filter(|write| write.record.is_some()).filter_map(|write| match &write.save {
         Save::Delegation { row, .. } => Some(row.task),
         Save::Key { .. } | Save::Context { .. } => None,

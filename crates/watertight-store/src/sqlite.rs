@@ -1,16 +1,29 @@
 //! A cell's store in one SQLite file: one thread that writes, a few connections that read.
 //!
+//! ```text
+//!   commit ─▶ log (one row a transaction, synced) ─▶ answered ─▶ overlay (in memory) ─▶ tables (later, newest state only)
+//! ```
+//!
+//! What is read is what is in the overlay, and else what is in the tables. After a crash the log makes the overlay again.
+//!
 //! Assumes that the file is on a local disk and that nobody else writes it. Leaves out waiting: every read takes as
 //! long as the disk does.
 
 mod disk;
+mod filter;
+mod lists;
+mod log;
 mod open;
+mod overlay;
 mod prune;
 pub(crate) mod questions;
 mod readers;
 mod rows;
+mod settle;
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -20,9 +33,13 @@ use watertight_engine::record::Row;
 
 use crate::codes;
 use crate::error::{OpenError, ReadError};
-use crate::words::{Body, Lease, ListQuery, Page};
+use crate::is_live;
+use crate::words::{Body, Lease, Record};
 use crate::writer::{Disk, Writer};
-use disk::{DELTA, Hand, MESSAGE, RECORD, run_of};
+use disk::{DELTA, Hand, MESSAGE, RECORD, Run, run_of};
+use filter::Filter;
+use log::Text;
+use overlay::{Overlay, Use};
 use readers::Readers;
 use rows::{Id, Names};
 
@@ -31,68 +48,132 @@ pub struct SqliteStore {
     // In this order they are dropped: the thread's connection last, so that it is the one to tidy up the log.
     readers: Readers,
     pub(crate) writer: Writer,
+    overlay: Arc<RwLock<Overlay>>,
+    filter: Arc<Filter>,
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.filter.close();
+    }
 }
 
 impl SqliteStore {
     pub(crate) fn open(directory: &Path, cell: u32) -> Result<(SqliteStore, Lease), OpenError> {
         let opened = open::open(directory, cell)?;
         let path = opened.path.clone();
-        let mut hand = Hand::new(opened.connection, opened.path, opened.lock);
+        let overlay = Arc::<RwLock<Overlay>>::default();
+        let filter = Filter::new(path.clone(), overlay.clone());
+        let mut hand = Hand::new(opened, overlay.clone(), filter.clone());
+        hand.recover().map_err(|error| OpenError::Sqlite { path: path.clone(), text: error.to_string() })?;
         let lease = hand.lease().map_err(|error| OpenError::Sqlite { path: path.clone(), text: error.to_string() })?;
         let writer = Writer::start(format!("store-{cell}"), hand, lease.fence);
         let writer =
             writer.map_err(|source| OpenError::Io { doing: "start a thread for", path: path.clone(), source })?;
-        Ok((SqliteStore { readers: Readers::new(path), writer }, lease))
+        filter.refresh();
+        Ok((SqliteStore { readers: Readers::new(path), writer, overlay, filter }, lease))
     }
 
     pub(crate) fn close(&self) {
+        self.filter.close();
         self.readers.close();
         self.writer.close();
     }
 
+    pub(crate) fn is_new_key(&self, key: &Key) -> bool {
+        self.filter.is_new_key(key)
+    }
+
+    pub(crate) fn is_new_context(&self, key: &ContextKey) -> bool {
+        self.filter.is_new_context(key)
+    }
+
+    pub(crate) fn is_new_remote(&self, agent: &AgentId, remote: &str) -> bool {
+        self.filter.is_new_remote(agent, remote)
+    }
+
     pub(crate) fn load(&self) -> Result<Vec<Row>, ReadError> {
-        self.readers.with(|connection| {
+        let rows = |overlay: &Overlay| overlay.rows().cloned().collect::<Vec<_>>();
+        self.both(rows, |fresh, view| {
             let mut names = Names::default();
-            connection.prepare_cached(questions::LOAD)?.query_map((), |row| names.row(row))?.collect()
+            let mut stored = view.prepare_cached(questions::LOAD)?;
+            let stored = stored.query_map((), |row| names.row(row).map(|row| (row.task, row)))?;
+            let mut rows: BTreeMap<TaskId, Row> = stored.collect::<rusqlite::Result<_>>()?;
+            rows.extend(fresh.into_iter().map(|row| (row.task, row)));
+            Ok(rows.into_values().filter(is_live).collect())
         })
     }
 
     pub(crate) fn task(&self, task: TaskId) -> Result<Option<Row>, ReadError> {
+        let fresh = self.overlay().row(task).cloned();
+        if fresh.is_some() {
+            return Ok(fresh);
+        }
         self.readers.with(|connection| row_of(connection, task))
     }
 
     pub(crate) fn message(&self, task: TaskId, turn: u32) -> Result<Option<Body>, ReadError> {
-        self.readers.with(|connection| {
-            let bodies = bodies(connection, task, MESSAGE, i64::from(turn)..=i64::from(turn))?;
-            Ok(bodies.into_iter().next())
+        let fresh = |overlay: &Overlay| overlay.get(task).and_then(|fresh| fresh.messages.get(&turn).cloned());
+        if let Some(Text::Here(body)) = fresh(&self.overlay()) {
+            return Ok(Some(body));
+        }
+        self.both(fresh, |fresh, view| match fresh {
+            Some(text) => body_of(view, task, text).map(Some),
+            None => Ok(bodies(view, task, MESSAGE, i64::from(turn)..=i64::from(turn))?.pop()),
         })
     }
 
-    pub(crate) fn record(&self, task: TaskId) -> Result<Option<(Body, Vec<Body>)>, ReadError> {
-        self.readers.with(|connection| {
-            let view = connection.unchecked_transaction()?;
-            let Some(whole) = bodies(&view, task, RECORD, 0..=0)?.into_iter().next() else { return Ok(None) };
-            Ok(Some((whole, bodies(&view, task, DELTA, i64::MIN..=i64::MAX)?)))
+    pub(crate) fn record(&self, task: TaskId) -> Result<Option<Record>, ReadError> {
+        let fresh = |overlay: &Overlay| {
+            let fresh = overlay.get(task)?;
+            Some((fresh.record.clone(), fresh.deltas.values().cloned().collect::<Vec<_>>(), fresh.born))
+        };
+        if let Some((Some(Text::Here(whole)), deltas, _)) = fresh(&self.overlay())
+            && deltas.is_empty()
+        {
+            return Ok(Some(Record { whole: Some(whole), deltas: Vec::new() }));
+        }
+        self.both(fresh, |fresh, view| {
+            let (whole, deltas, born) = fresh.unwrap_or_default();
+            let mut record = match whole {
+                Some(whole) => Record { whole: Some(body_of(view, task, whole)?), deltas: Vec::new() },
+                None if born => Record::default(),
+                None => Record {
+                    whole: bodies(view, task, RECORD, 0..=0)?.pop(),
+                    deltas: bodies(view, task, DELTA, i64::MIN..=i64::MAX)?,
+                },
+            };
+            for delta in deltas {
+                record.deltas.push(body_of(view, task, delta)?);
+            }
+            Ok(record.some())
         })
     }
 
     pub(crate) fn key(&self, key: &Key) -> Result<Option<KnownKey>, ReadError> {
-        self.readers.with(|connection| {
-            let view = connection.unchecked_transaction()?;
-            let Key { principal, agent, message_id } = key;
-            let found = view
-                .prepare_cached(questions::KEY)?
-                .query_row(params![&*principal.tenant, &*principal.caller, agent.as_str(), &**message_id], |row| {
-                    Ok((row.get::<_, Id>(0)?.0, row.get::<_, Id>(1)?.task(), row.get::<_, u32>(2)?))
-                })
-                .optional()?;
-            let Some((fingerprint, task, turn)) = found else { return Ok(None) };
-            let never_sent = row_of(&view, task)?.is_some_and(|row| row.never_sent(turn));
-            Ok(Some(KnownKey { task, fingerprint, never_sent }))
-        })
+        let fresh = self.overlay().keys.get(key).copied();
+        let found = match fresh {
+            Some(fresh) => Some(fresh),
+            None => self.readers.with(|connection| {
+                let Key { principal, agent, message_id } = key;
+                let params = params![&*principal.tenant, &*principal.caller, agent.as_str(), &**message_id];
+                let it = |row: &rusqlite::Row<'_>| {
+                    let (fingerprint, task) = (row.get::<_, Id>(0)?.0, row.get::<_, Id>(1)?.task());
+                    Ok(Use { fingerprint, task, turn: row.get(2)? })
+                };
+                connection.prepare_cached(questions::KEY)?.query_row(params, it).optional()
+            })?,
+        };
+        let Some(Use { fingerprint, task, turn }) = found else { return Ok(None) };
+        let never_sent = self.task(task)?.is_some_and(|row| row.never_sent(turn));
+        Ok(Some(KnownKey { task, fingerprint, never_sent }))
     }
 
     pub(crate) fn context(&self, key: &ContextKey) -> Result<Option<RemoteId>, ReadError> {
+        let fresh = self.overlay().contexts.get(key).cloned();
+        if fresh.is_some() {
+            return Ok(fresh);
+        }
         let ContextKey { principal, agent, context } = key;
         let params = params![&*principal.tenant, &*principal.caller, agent.as_str(), &**context];
         self.readers.with(|connection| {
@@ -101,14 +182,35 @@ impl SqliteStore {
     }
 
     pub(crate) fn remote_task(&self, agent: &AgentId, remote: &str) -> Result<Option<TaskId>, ReadError> {
-        self.readers.with(|connection| {
-            let first = |row: &rusqlite::Row<'_>| row.get::<_, Id>(0).map(Id::task);
-            connection.prepare_cached(questions::REMOTE)?.query_row([remote, agent.as_str()], first).optional()
+        let is_it = |row: &&Row| row.agent == *agent && row.remote_task.as_deref() == Some(remote);
+        let first = |overlay: &Overlay| overlay.rows().filter(is_it).map(|row| row.task).min();
+        self.both(first, |first, view| {
+            let it = |row: &rusqlite::Row<'_>| row.get::<_, Id>(0).map(Id::task);
+            let mut stored = view.prepare_cached(questions::REMOTE)?;
+            let stored = stored.query_row([remote, agent.as_str()], it).optional()?;
+            Ok(stored.into_iter().chain(first).min())
         })
     }
 
-    pub(crate) fn list(&self, query: &ListQuery) -> Result<Page, ReadError> {
-        self.readers.with(|connection| list(&*connection.unchecked_transaction()?, query))
+    /// What is fresh and what is in the tables, as of one moment.
+    fn both<F, T>(
+        &self,
+        fresh: impl FnOnce(&Overlay) -> F,
+        ask: impl FnOnce(F, &Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, ReadError> {
+        self.readers.with(|connection| {
+            let overlay = self.overlay();
+            let view = connection.unchecked_transaction()?;
+            // The transaction sees the tables as they are at its first question.
+            view.prepare_cached("SELECT one FROM meta")?.query_row((), |_| Ok(()))?;
+            let fresh = fresh(&overlay);
+            drop(overlay);
+            ask(fresh, &view)
+        })
+    }
+
+    fn overlay(&self) -> RwLockReadGuard<'_, Overlay> {
+        self.overlay.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,56 +229,24 @@ fn bodies(
     let mut bodies = Vec::new();
     while let Some(row) = found.next()? {
         let (run, dialect, size) = (run_of(row)?, rows::coded(row, 2, codes::to_dialect)?, row.get::<_, i64>(3)?);
-        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-        let mut pieces = connection.prepare_cached(questions::PIECES)?;
-        let mut pieces = pieces.query([run.first, run.first + run.pieces])?;
-        while let Some(piece) = pieces.next()? {
-            bytes.extend_from_slice(piece.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
-        }
-        if bytes.len() as i64 != size {
-            return Err(rows::missing(task));
-        }
-        bodies.push(Body { dialect, bytes: Bytes::from(bytes) });
+        bodies.push(Body { dialect, bytes: bytes_of(connection, task, run, size)? });
     }
     Ok(bodies)
 }
 
-fn list(view: &Connection, query: &ListQuery) -> rusqlite::Result<Page> {
-    let mut page = Page::default();
-    for pair in pairs(view, query)? {
-        let (rows, total) = list_pair(view, query, pair)?;
-        page.rows.extend(rows);
-        page.total += total;
+fn body_of(connection: &Connection, task: TaskId, text: Text) -> rusqlite::Result<Body> {
+    match text {
+        Text::Here(body) => Ok(body),
+        Text::Laid { dialect, run, size } => Ok(Body { dialect, bytes: bytes_of(connection, task, run, size)? }),
     }
-    page.rows.sort_unstable_by_key(|row| std::cmp::Reverse((row.changed, row.task)));
-    page.rows.truncate(query.limit);
-    Ok(page)
 }
 
-fn pairs(view: &Connection, query: &ListQuery) -> rusqlite::Result<Vec<i64>> {
-    let (principal, agent) = (&query.principal, query.agent.as_ref().map(AgentId::as_str));
-    view.prepare_cached(questions::PAIRS)?
-        .query_map(params![&*principal.tenant, &*principal.caller, agent], |row| row.get(0))?
-        .collect()
-}
-
-fn list_pair(view: &Connection, query: &ListQuery, pair: i64) -> rusqlite::Result<(Vec<Row>, u64)> {
-    let (page, count) = match query.context {
-        Some(_) => (questions::PAGE_OF_CONTEXT, questions::COUNT_OF_CONTEXT),
-        None => (questions::PAGE, questions::COUNT),
-    };
-    let from = query.changed_after.map_or(i64::MIN, rows::time);
-    // Longer than any id, and so behind all of them.
-    let last = query.after.map_or_else(|| vec![0xff; 17], |(_, task)| rows::id(task).to_vec());
-    let until = query.after.map_or(i64::MAX, |(changed, _)| rows::time(changed));
-    let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
-    let total = view
-        .prepare_cached(count)?
-        .query_row(params![pair, query.context, from, query.mask()], |row| row.get::<_, i64>(0))?;
-    let mut names = Names::default();
-    let rows = view
-        .prepare_cached(page)?
-        .query_map(params![pair, query.context, from, query.mask(), until, last, limit], |row| names.row(row))?
-        .collect::<rusqlite::Result<_>>()?;
-    Ok((rows, total as u64))
+fn bytes_of(connection: &Connection, task: TaskId, run: Run, size: i64) -> rusqlite::Result<Bytes> {
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+    let mut pieces = connection.prepare_cached(questions::PIECES)?;
+    let mut pieces = pieces.query([run.first, run.first + run.pieces])?;
+    while let Some(piece) = pieces.next()? {
+        bytes.extend_from_slice(piece.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
+    }
+    if bytes.len() as i64 == size { Ok(Bytes::from(bytes)) } else { Err(rows::missing(task)) }
 }

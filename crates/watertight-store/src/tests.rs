@@ -1,8 +1,11 @@
 //! What the tests share: rows, a commit that is waited for, and one run of a story over both kinds of store.
 
+mod bounded;
 mod contract;
 mod crash;
 mod files;
+mod log;
+mod newness;
 mod reading;
 
 use std::sync::mpsc::{Receiver, channel};
@@ -16,7 +19,7 @@ use watertight_policy::time::{Span, Time};
 use crate::{Body, CommitError, Dialect, Lease, Store, Write};
 
 /// Tells the same story to both.
-fn both(story: impl Fn(Store, Lease)) {
+pub(crate) fn both(story: impl Fn(Store, Lease)) {
     let (store, lease) = Store::memory();
     story(store, lease);
     let home = tempfile::tempdir().unwrap();
@@ -24,12 +27,12 @@ fn both(story: impl Fn(Store, Lease)) {
     story(store, lease);
 }
 
-fn at(millis: u64) -> Time {
+pub(crate) fn at(millis: u64) -> Time {
     Time::from_millis(millis)
 }
 
 /// A delegation as it is accepted, at a time that its id tells.
-fn row(n: u128) -> Row {
+pub(crate) fn row(n: u128) -> Row {
     let task = TaskId(n);
     Row {
         task,
@@ -67,12 +70,12 @@ fn row(n: u128) -> Row {
 }
 
 /// The same delegation one save later.
-fn next(row: &Row, state: TaskState) -> Row {
+pub(crate) fn next(row: &Row, state: TaskState) -> Row {
     Row { version: row.version + 1, state, ..row.clone() }
 }
 
 /// A row with every field away from its default.
-fn full(n: u128) -> Row {
+pub(crate) fn full(n: u128) -> Row {
     Row {
         remote_task: Some("their-task".into()),
         remote_context: Some("their-context".into()),
@@ -100,45 +103,50 @@ fn full(n: u128) -> Row {
     }
 }
 
-fn key_of(row: &Row) -> Key {
+pub(crate) fn key_of(row: &Row) -> Key {
     Key { principal: row.principal.clone(), agent: row.agent.clone(), message_id: row.turn.message_id.clone() }
 }
 
-fn context_of(row: &Row) -> ContextKey {
+pub(crate) fn context_of(row: &Row) -> ContextKey {
     ContextKey { principal: row.principal.clone(), agent: row.agent.clone(), context: row.context.clone() }
 }
 
-fn save(row: &Row) -> Write {
+pub(crate) fn save(row: &Row) -> Write {
     Write::bare(Save::Delegation { row: Box::new(row.clone()), message: false, record: false })
 }
 
-fn save_key(row: &Row) -> Write {
+pub(crate) fn save_key(row: &Row) -> Write {
     let Turn { fingerprint, no, .. } = row.turn;
     Write::bare(Save::Key { key: key_of(row), fingerprint, task: row.task, turn: no })
 }
 
-fn save_context(row: &Row, remote: &str) -> Write {
+pub(crate) fn save_context(row: &Row, remote: &str) -> Write {
     Write::bare(Save::Context { key: context_of(row), remote: remote.into() })
 }
 
-fn with_message(row: &Row, message: Body) -> Write {
+pub(crate) fn with_message(row: &Row, message: Body) -> Write {
     let save = Save::Delegation { row: Box::new(row.clone()), message: true, record: false };
     Write { save, message: Some(message), record: None }
 }
 
-fn with_record(row: &Row, record: Body) -> Write {
+pub(crate) fn with_record(row: &Row, record: Body) -> Write {
     let save = Save::Delegation { row: Box::new(row.clone()), message: false, record: true };
     Write { save, message: None, record: Some(record) }
 }
 
-fn body(text: &str) -> Body {
+pub(crate) fn body(text: &str) -> Body {
     Body { dialect: Dialect::V1, bytes: text.to_owned().into() }
 }
 
 /// So many bytes, no two pieces alike.
-fn bulk(size: usize) -> Body {
+pub(crate) fn bulk(size: usize) -> Body {
     let bytes: Vec<u8> = (0..size).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
     Body { dialect: Dialect::V03, bytes: bytes.into() }
+}
+
+/// A record's parts.
+fn recorded(store: &Store, task: TaskId) -> Option<(Body, Vec<Body>)> {
+    store.record(task).unwrap().map(|record| (record.whole.expect("a whole one"), record.deltas))
 }
 
 /// A commit, and its answer.

@@ -41,6 +41,22 @@ impl Write {
     }
 }
 
+/// A task's record as it is stored.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Record {
+    /// The last whole one. `None`: nothing was ever said but the message that the task began with.
+    pub whole: Option<Body>,
+    /// What was appended since, in order.
+    pub deltas: Vec<Body>,
+}
+
+impl Record {
+    /// `None` if nothing is stored.
+    pub(crate) fn some(self) -> Option<Record> {
+        Some(self).filter(|record| record.whole.is_some() || !record.deltas.is_empty())
+    }
+}
+
 /// The right to write, until the next one is given out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {
@@ -73,6 +89,19 @@ impl ListQuery {
     /// The first hundred of all of a principal's delegations.
     pub fn of(principal: Principal) -> ListQuery {
         ListQuery { principal, agent: None, context: None, states: None, changed_after: None, after: None, limit: 100 }
+    }
+
+    pub(crate) fn wants(&self, state: TaskState) -> bool {
+        self.states.as_ref().is_none_or(|states| states.contains(&state))
+    }
+
+    /// Whether a row is on some page of it.
+    pub(crate) fn matches(&self, row: &Row) -> bool {
+        row.principal == self.principal
+            && self.agent.as_ref().is_none_or(|agent| row.agent == *agent)
+            && self.context.as_ref().is_none_or(|context| *row.context == **context)
+            && self.changed_after.is_none_or(|time| row.changed >= time)
+            && self.wants(row.state)
     }
 
     /// The states asked for, as bits.

@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use watertight_engine::ids::TaskId;
 use watertight_policy::time::{Span, Time};
 
 use crate::error::CommitError;
-use crate::queue::{Ack, Item, Job, PruneAsk, PruneStep, Queue, Work, snapshots};
+use crate::queue::{Ack, Item, Job, PruneAsk, PruneStep, Queue, Taken, Work};
 use crate::words::{Delta, Lease, Pruned, Write};
 
 /// Where it is written to. One transaction at a time: `begin`, any number of `apply` and `delta`, `end` or `abandon`.
@@ -28,10 +29,10 @@ pub(crate) trait Disk: Send + 'static {
     fn begin(&mut self) -> Result<u64, CommitError>;
 
     /// All of a commit, or nothing of it. After `Unavailable` the whole transaction has to be abandoned.
-    fn apply(&mut self, writes: &[Write], laid: &Self::Laid) -> Result<(), CommitError>;
+    fn apply(&mut self, writes: Vec<Write>, laid: Self::Laid) -> Result<(), CommitError>;
 
     /// A piece of a record. One for a task that is not there is passed over.
-    fn delta(&mut self, delta: &Delta, laid: &Self::Laid) -> Result<(), CommitError>;
+    fn delta(&mut self, delta: Delta, laid: Self::Laid) -> Result<(), CommitError>;
 
     /// Makes it durable. After an error nothing of it is.
     fn end(&mut self) -> Result<(), CommitError>;
@@ -45,10 +46,29 @@ pub(crate) trait Disk: Send + 'static {
     /// A bounded piece of pruning, in a transaction of its own.
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError>;
 
+    /// Between transactions: some of what was put off, a bounded piece. Whether there is more of it.
+    fn tidy(&mut self, _when: Tidy) -> bool {
+        false
+    }
+
     /// For tests: no more than so many pages, as if the disk were full.
     #[cfg(test)]
     fn limit(&mut self, _pages: u32) {}
 }
+
+/// How much there is to be tidied up now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tidy {
+    /// What cannot be put off any longer: others wait.
+    Must,
+    /// What has piled up: nobody waits.
+    Should,
+    /// What there is: nothing has come for a while, or will come.
+    May,
+}
+
+/// Nothing came for so long: it is quiet.
+const QUIET: Duration = Duration::from_millis(50);
 
 /// The way to the thread.
 pub(crate) struct Writer {
@@ -76,8 +96,7 @@ impl Writer {
     }
 
     pub(crate) fn prune(&self, now: Time, retention: Span, key_window: Span) -> Result<Pruned, CommitError> {
-        let before = |span| Some(now - span).filter(|&time| time > Time::ZERO);
-        let ask = PruneAsk { now, tasks_before: before(retention), keys_before: before(key_window) };
+        let mut ask = PruneAsk::of(now, retention, key_window);
         let mut all = Pruned::default();
         loop {
             let (sender, answer) = sync_channel(1);
@@ -85,6 +104,7 @@ impl Writer {
             let step = answer.recv().unwrap_or_else(|_| Err(CommitError::Unavailable("it is closed".into())))?;
             all.tasks += step.tasks;
             all.keys += step.keys;
+            ask.first = false;
             if !step.more {
                 return Ok(all);
             }
@@ -119,7 +139,16 @@ struct Desk<D> {
 
 impl<D: Disk> Desk<D> {
     fn run(&mut self) {
-        while let Some(batch) = self.queue.take() {
+        let mut untidy = self.disk.tidy(Tidy::Must);
+        loop {
+            let batch = match self.queue.take(untidy.then_some(QUIET)) {
+                Taken::Batch(batch) => batch,
+                Taken::Idle => {
+                    untidy = self.disk.tidy(Tidy::May);
+                    continue;
+                }
+                Taken::Closed => break,
+            };
             let mut works = Vec::with_capacity(batch.len());
             for item in batch {
                 match item {
@@ -132,12 +161,19 @@ impl<D: Disk> Desk<D> {
                     }
                     #[cfg(test)]
                     Item::Limit(pages) => self.disk.limit(pages),
+                    #[cfg(test)]
+                    Item::Settle(done) => {
+                        while self.disk.tidy(Tidy::May) {}
+                        drop(done);
+                    }
                 }
             }
             if !works.is_empty() {
                 self.fold(works);
             }
+            untidy = self.disk.tidy(if self.queue.is_idle() { Tidy::Should } else { Tidy::Must });
         }
+        while self.disk.tidy(Tidy::May) {}
     }
 
     fn relet(&mut self) -> Result<Lease, CommitError> {
@@ -155,15 +191,24 @@ impl<D: Disk> Desk<D> {
 
     fn fold(&mut self, works: Vec<Work>) {
         let mut batch = Batch::default();
-        for work in works {
-            let result = self.write(&mut batch, &work);
+        for Work { fence, job, ack, .. } in works {
+            let deltas = u64::from(matches!(job, Job::Delta(_)));
+            let bodies = job.bodies();
+            let result = self.write(&mut batch, fence, job);
             if let Err(error) = &result
                 && *error != CommitError::Fenced
-                && work.fence == self.fence
+                && fence == self.fence
             {
                 self.broken.get_or_insert_with(|| error.clone());
             }
-            batch.keep(work, result, &self.queue);
+            if result.is_ok() {
+                batch.written.extend(bodies);
+                batch.deltas += deltas;
+            } else {
+                self.queue.counts.dropped.fetch_add(deltas, Relaxed);
+                self.queue.tear(bodies);
+            }
+            batch.answers.extend(ack.map(|ack| (ack, result)));
         }
         if batch.open {
             let ended = self.weather().and_then(|()| self.disk.end());
@@ -189,17 +234,17 @@ impl<D: Disk> Desk<D> {
         }
     }
 
-    fn write(&mut self, batch: &mut Batch, work: &Work) -> Result<(), CommitError> {
-        if work.fence != self.fence {
+    fn write(&mut self, batch: &mut Batch, fence: u64, job: Job) -> Result<(), CommitError> {
+        if fence != self.fence {
             return Err(CommitError::Fenced);
         }
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        if matches!(work.job, Job::Refused { .. }) {
+        if matches!(job, Job::Refused) {
             return Err(CommitError::Unavailable("too much waits for it already".into()));
         }
-        let result = self.put(batch, &work.job);
+        let result = self.put(batch, job);
         if matches!(result, Err(CommitError::Unavailable(_) | CommitError::Fenced)) && batch.open {
             self.disk.abandon();
             batch.open = false;
@@ -207,8 +252,8 @@ impl<D: Disk> Desk<D> {
         result
     }
 
-    fn put(&mut self, batch: &mut Batch, job: &Job) -> Result<(), CommitError> {
-        let (laid, pieces) = self.disk.lay(job)?;
+    fn put(&mut self, batch: &mut Batch, job: Job) -> Result<(), CommitError> {
+        let (laid, pieces) = self.disk.lay(&job)?;
         self.queue.counts.pieces.fetch_add(pieces, Relaxed);
         if !batch.open {
             let stored = self.disk.begin()?;
@@ -219,9 +264,9 @@ impl<D: Disk> Desk<D> {
             }
         }
         match job {
-            Job::Commit { writes, .. } => self.disk.apply(writes, &laid),
-            Job::Delta(delta) => self.disk.delta(delta, &laid),
-            Job::Refused { .. } => Ok(()),
+            Job::Commit(writes) => self.disk.apply(writes, laid),
+            Job::Delta(delta) => self.disk.delta(delta, laid),
+            Job::Refused => Ok(()),
         }
     }
 
@@ -241,28 +286,4 @@ struct Batch {
     written: Vec<TaskId>,
     deltas: u64,
     answers: Vec<(Ack, Result<(), CommitError>)>,
-}
-
-impl Batch {
-    fn keep(&mut self, work: Work, result: Result<(), CommitError>, queue: &Queue) {
-        match work.job {
-            Job::Commit { writes, ack } => {
-                match result {
-                    Ok(()) => self.written.extend(snapshots(&writes)),
-                    Err(_) => queue.tear(snapshots(&writes)),
-                }
-                self.answers.push((ack, result));
-            }
-            Job::Refused { ack } => self.answers.push((ack, result)),
-            Job::Delta(delta) => {
-                if result.is_err() {
-                    queue.counts.dropped.fetch_add(1, Relaxed);
-                    queue.tear([delta.task]);
-                } else {
-                    self.written.push(delta.task);
-                    self.deltas += 1;
-                }
-            }
-        }
-    }
 }

@@ -239,6 +239,9 @@ async fn attempt_of(
 /// Whether the agent gave this task id to another delegation before, that only the store knows any more.
 async fn is_foreign(shared: &Arc<Shared>, live: &Live, remote_task: RemoteId) -> bool {
     let (store, agent) = (shared.store.clone(), live.agent.clone());
+    if store.is_new_remote(&agent, &remote_task) {
+        return false;
+    }
     let first = tokio::task::spawn_blocking(move || store.remote_task(&agent, &remote_task)).await;
     matches!(first, Ok(Ok(Some(first))) if first != live.task)
 }

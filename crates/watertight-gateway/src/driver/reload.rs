@@ -13,12 +13,12 @@ use watertight_engine::input::Input;
 use watertight_engine::record::Row;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
-use watertight_store::{Lease, Store};
+use watertight_store::{Lease, ReadError, Store};
 
 use super::inbox::line_of;
 use super::shared::Health;
 use super::{Broken, Driver, act};
-use crate::hub::End;
+use crate::hub::{End, Stored};
 
 /// Between two tries to load.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -66,8 +66,8 @@ impl Driver {
                 }
                 Err(why) => tracing::error!(%why, "the store is not available"),
             }
-            self.refuse_all();
             self.shared.set_health(Health::NoStore);
+            self.refuse_all();
             if self.shared.clock.now().since(now) > STREAMS_WAIT {
                 self.shared.hub.end_streams(End::StoreAway);
             }
@@ -209,7 +209,7 @@ impl Driver {
         }
         for row in rows {
             let stored = match self.shared.hub.live(row.task) {
-                Some(_) => None,
+                Some(_) => Stored::default(),
                 None => stored_record(&self.shared.store, row.task).await,
             };
             let live = self.shared.hub.adopt(row, self.fence, stored);
@@ -244,17 +244,23 @@ async fn stored_row(store: &Store, task: TaskId) -> Option<Row> {
 }
 
 /// A stored record's parts. One that cannot be read is passed over: the row tells the state.
-pub(crate) async fn stored_record(store: &Store, task: TaskId) -> Option<(bytes::Bytes, Vec<bytes::Bytes>)> {
+async fn stored_record(store: &Store, task: TaskId) -> Stored {
     let store = store.clone();
-    let read = tokio::task::spawn_blocking(move || store.record(task)).await;
-    match read {
-        Ok(Ok(stored)) => {
-            stored.map(|(whole, deltas)| (whole.bytes, deltas.into_iter().map(|body| body.bytes).collect()))
-        }
-        Ok(Err(error)) => {
-            tracing::error!(%task, %error, "the record cannot be read");
-            None
-        }
-        Err(_) => None,
-    }
+    let read = tokio::task::spawn_blocking(move || read_record(&store, task)).await;
+    read.unwrap_or_else(|_| Ok(Stored::default())).unwrap_or_else(|error| {
+        tracing::error!(%task, %error, "the record cannot be read");
+        Stored::default()
+    })
+}
+
+/// Waits for the disk.
+pub(crate) fn read_record(store: &Store, task: TaskId) -> Result<Stored, ReadError> {
+    let record = store.record(task)?.unwrap_or_default();
+    // The first commit of a task leaves its record away: it is only the message.
+    let message = if record.whole.is_none() { store.message(task, 1)? } else { None };
+    Ok(Stored {
+        whole: record.whole.map(|body| body.bytes),
+        deltas: record.deltas.into_iter().map(|body| body.bytes).collect(),
+        message: message.map(|body| body.bytes),
+    })
 }

@@ -9,6 +9,7 @@ use watertight_policy::time::Time;
 use watertight_store::{ListQuery, ReadError, Store};
 
 use super::Page;
+use crate::driver::read_record;
 use crate::hub::{Hub, TaskView};
 
 /// Bytes of records on one page, about. A single one may be larger.
@@ -36,10 +37,7 @@ pub(super) fn page(store: &Store, hub: &Hub, query: &ListQuery) -> Result<Page, 
 }
 
 pub(super) fn stored(store: &Store, row: &Row) -> Result<TaskView, ReadError> {
-    let record = store.record(row.task)?;
-    let record =
-        record.map(|(whole, deltas)| (whole.bytes, deltas.into_iter().map(|body| body.bytes).collect::<Vec<_>>()));
-    Ok(Hub::view_stored(row, record))
+    Ok(Hub::view_stored(row, read_record(store, row.task)?))
 }
 
 pub(super) fn read_token(token: &str) -> Option<(Time, TaskId)> {

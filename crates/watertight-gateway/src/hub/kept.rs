@@ -59,16 +59,32 @@ pub(crate) fn record(record: &Record, detail: Option<&Detail>) -> Bytes {
     out.close()
 }
 
+/// What the store has of a record.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stored {
+    /// The last whole one.
+    pub(crate) whole: Option<Bytes>,
+    /// What was appended since.
+    pub(crate) deltas: Vec<Bytes>,
+    /// The first message, if there is no whole one: as long as nothing else is known, the record is that.
+    pub(crate) message: Option<Bytes>,
+}
+
 /// A record from what is stored of it. What cannot be read is passed over: the row still tells the state.
-pub(crate) fn restore(row: &Row, stored: Option<(Bytes, Vec<Bytes>)>) -> (Record, Option<Detail>) {
-    let (whole, deltas) = match stored {
-        Some((whole, deltas)) => (Some(Json::assume(whole)), deltas),
-        None => (None, Vec::new()),
-    };
+pub(crate) fn restore(row: &Row, stored: Stored) -> (Record, Option<Detail>) {
+    let Stored { whole, deltas, message } = stored;
+    let whole = whole.map(Json::assume);
     let part = |name| whole.as_ref().and_then(|doc| doc.value().get(name).map(|value| doc.part(value)));
     let kept = part("record").and_then(|doc| Record::from_bytes(doc.as_bytes().to_vec()).ok());
     let missing = kept.is_none();
-    let mut record = kept.unwrap_or_else(|| Record::new(&row.task.to_string(), &row.context, millis(row.created)));
+    let mut record = kept.unwrap_or_else(|| {
+        let mut record = Record::new(&row.task.to_string(), &row.context, millis(row.created));
+        let params = message.and_then(Message::from_bytes).map(|message| message.params);
+        if let Some(said) = params.as_ref().and_then(|params| Some(params.part(params.value().get("message")?))) {
+            record.add_client_message(&said);
+        }
+        record
+    });
     for delta in deltas {
         if record.apply_delta(delta.into()).is_err() {
             break;

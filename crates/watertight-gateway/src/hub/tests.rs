@@ -80,7 +80,7 @@ impl Desk {
     fn with(limits: Limits) -> Desk {
         let hub = Hub::new(limits);
         let row = row(TaskState::Submitted, Phase::Dispatching);
-        let live = hub.adopt(&row, 3, None);
+        let live = hub.adopt(&row, 3, Stored::default());
         live.stage(row);
         live.flush(NOW);
         live.begin(Attempt(1));
@@ -204,7 +204,7 @@ fn what_is_stored_is_what_was_shown() {
     let failed = Row { reason: Some(Reason::DeadlineExceeded), ..row(TaskState::Failed, Phase::Ended) };
     let whole = desk.live.whole(&failed);
     desk.settled(TaskState::Failed, Some(Reason::DeadlineExceeded));
-    let stored = Hub::view_stored(&failed, Some((whole, Vec::new())));
+    let stored = Hub::view_stored(&failed, Stored { whole: Some(whole), ..Stored::default() });
     assert_eq!(*stored.record, *desk.live.view().unwrap().record);
 }
 
@@ -219,7 +219,10 @@ fn deltas_bring_a_record_back() {
     desk.hears(chunk("two"));
     let deltas = desk.live.take_deltas();
     assert_eq!(deltas.bodies.len(), 2);
-    let stored = Hub::view_stored(&working, Some((whole, deltas.bodies.into_iter().collect())));
+    let stored = Hub::view_stored(
+        &working,
+        Stored { whole: Some(whole), deltas: deltas.bodies.into_iter().collect(), message: None },
+    );
     assert_eq!(*stored.record, *desk.live.view().unwrap().record);
     assert!(desk.live.take_deltas().bodies.is_empty());
 }
@@ -312,7 +315,8 @@ fn an_old_attempt_is_not_heard() {
 #[test]
 fn a_remote_id_belongs_to_one_delegation() {
     let desk = Desk::new();
-    let twin = desk.hub.adopt(&Row { task: TaskId(8), ..row(TaskState::Submitted, Phase::Dispatching) }, 3, None);
+    let twin =
+        desk.hub.adopt(&Row { task: TaskId(8), ..row(TaskState::Submitted, Phase::Dispatching) }, 3, Stored::default());
     let id: Arc<str> = "r-1".into();
     assert!(desk.hub.claim(&desk.live, &id));
     assert!(desk.hub.claim(&desk.live, &id));
@@ -324,7 +328,8 @@ fn a_remote_id_belongs_to_one_delegation() {
 #[test]
 fn a_task_that_is_gone_claims_nothing() {
     let desk = Desk::new();
-    let twin = desk.hub.adopt(&Row { task: TaskId(8), ..row(TaskState::Submitted, Phase::Dispatching) }, 3, None);
+    let twin =
+        desk.hub.adopt(&Row { task: TaskId(8), ..row(TaskState::Submitted, Phase::Dispatching) }, 3, Stored::default());
     desk.hub.forget(TaskId(7));
     // An attempt that is being stopped still learns the agent's id.
     let id: Arc<str> = "r-1".into();
@@ -370,7 +375,7 @@ fn what_waits_to_be_appended_is_bounded_and_never_has_a_gap() {
 fn a_delta_of_the_next_process_never_has_the_number_of_an_older_one() {
     let numbers = |fence| {
         let hub = Hub::new(Limits::default());
-        let live = hub.adopt(&row(TaskState::Working, Phase::Running), fence, None);
+        let live = hub.adopt(&row(TaskState::Working, Phase::Running), fence, Stored::default());
         live.begin(Attempt(1));
         live.relay(Attempt(1), chunk("x"), NOW);
         live.take_deltas().first

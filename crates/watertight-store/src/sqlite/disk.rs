@@ -1,20 +1,29 @@
 //! The writing side, on the store's thread: one connection, one transaction at a time.
+//!
+//! A commit is one row in the log, however many tasks, texts and keys are in it: that is all that a caller waits for.
+//! From there it goes to its place in pieces, when nobody waits ([`super::settle`]).
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
 use watertight_engine::ids::{AgentId, ContextKey, Key, Principal, TaskId};
-use watertight_engine::record::{Row, Save};
+use watertight_engine::record::{Row, Save, TaskState};
 use watertight_policy::time::Time;
 
+use super::filter::Filter;
+use super::log::{Encoder, Entry, Text};
+use super::open::Opened;
+use super::overlay::Overlay;
 use super::rows;
 use crate::error::CommitError;
+use crate::follow::{self, Versions};
 use crate::queue::{Job, PIECE, PruneAsk, PruneStep, is_large};
 use crate::words::{Body, Delta, Lease, Write};
-use crate::writer::Disk;
-use crate::{clock, codes, may_follow};
+use crate::writer::{Disk, Tidy};
+use crate::{clock, codes};
 
 /// Kinds of bodies, as in the schema.
 pub(super) const MESSAGE: i64 = 0;
@@ -33,12 +42,24 @@ pub(super) struct Hand {
     /// The next payload's id.
     next: i64,
     pairs: BTreeMap<(Principal, AgentId), i64>,
+    pub(super) overlay: Arc<RwLock<Overlay>>,
+    filter: Arc<Filter>,
+    /// The next row of the log.
+    pub(super) seq: u64,
+    /// What the transaction that is open puts into it.
+    pub(super) encoder: Encoder,
+    staged: Vec<Entry>,
+    versions: Versions,
+    /// The connection does not wait for the disk: what it writes now is in the log already.
+    pub(super) lazy: bool,
+    /// What came before this row of the log goes to its place before anything is removed.
+    pub(super) prune_from: u64,
     _lock: File,
 }
 
 /// Why a commit is not written.
 pub(super) enum Fault {
-    /// It must not be: it is taken back, and the transaction goes on.
+    /// It must not be: the transaction goes on without it.
     Refused(CommitError),
     /// It could not be: the transaction is over.
     Sqlite(rusqlite::Error),
@@ -57,18 +78,47 @@ impl From<CommitError> for Fault {
 }
 
 /// A run of payloads.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Run {
     pub(super) first: i64,
     pub(super) pieces: i64,
 }
 
 /// The large bodies of a commit, by its save and the body's kind.
-type Laid = BTreeMap<(usize, i64), Run>;
+pub(super) type Laid = BTreeMap<(usize, i64), Run>;
 
 impl Hand {
-    pub(super) fn new(connection: Connection, path: PathBuf, lock: File) -> Hand {
-        Hand { connection, path, next: 1, pairs: BTreeMap::new(), _lock: lock }
+    pub(super) fn new(opened: Opened, overlay: Arc<RwLock<Overlay>>, filter: Arc<Filter>) -> Hand {
+        let Opened { connection, path, lock } = opened;
+        Hand {
+            connection,
+            path,
+            next: 1,
+            pairs: BTreeMap::new(),
+            overlay,
+            filter,
+            seq: 1,
+            encoder: Encoder::default(),
+            staged: Vec::new(),
+            versions: Versions::new(),
+            lazy: false,
+            prune_from: 0,
+            _lock: lock,
+        }
+    }
+
+    /// Payloads get numbers from this one on.
+    pub(super) fn skip_to(&mut self, next: i64) {
+        self.next = self.next.max(next);
+    }
+
+    /// Pairs that were taken back are not known any more.
+    pub(super) fn forget_pairs(&mut self) {
+        self.pairs.clear();
+    }
+
+    pub(super) fn overlay(&self) -> RwLockReadGuard<'_, Overlay> {
+        self.overlay.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Prepared once, kept by the connection.
@@ -94,38 +144,33 @@ impl Hand {
         CommitError::Unavailable(format!("{}: {error}", self.path.display()))
     }
 
-    fn write_all(&mut self, writes: &[Write], laid: &Laid) -> Result<(), Fault> {
-        for (at, write) in writes.iter().enumerate() {
-            match &write.save {
-                Save::Delegation { row, message, .. } => {
-                    if *message && write.message.is_none() {
-                        return Err(CommitError::Incomplete { task: row.task }.into());
-                    }
-                    self.put_row(row)?;
-                    if let Some(body) = &write.message {
-                        self.put_body(row.task, MESSAGE, i64::from(row.turn.no), body, laid.get(&(at, MESSAGE)))?;
-                    }
-                    if let Some(body) = &write.record {
-                        self.drop_bodies(row.task, DELTA..=DELTA)?;
-                        self.put_body(row.task, RECORD, 0, body, laid.get(&(at, RECORD)))?;
-                    }
-                }
-                Save::Key { key, fingerprint, task, turn } => self.put_key(key, *fingerprint, *task, *turn)?,
-                Save::Context { key, remote } => self.put_context(key, remote)?,
-            }
+    /// Version and state of a row, as the transaction sees it.
+    fn stored(&self, task: TaskId) -> Result<Option<(u64, TaskState)>, Fault> {
+        let known = self.versions.get(&task).copied().or_else(|| self.overlay().version(task));
+        if known.is_some() {
+            return Ok(known);
         }
-        Ok(())
+        let version =
+            |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, rows::coded(row, 1, codes::to_state)?));
+        let mut statement = self.statement("SELECT version, state FROM delegation WHERE task = ?1")?;
+        Ok(statement.query_row([rows::id(task)], version).optional()?)
     }
 
-    fn put_row(&mut self, row: &Row) -> Result<(), Fault> {
-        let stored = self
-            .statement("SELECT id, version, state FROM delegation WHERE task = ?1")?
-            .query_row([rows::id(row.task)], |it| {
-                Ok((it.get::<_, i64>(0)?, it.get::<_, i64>(1)? as u64, rows::coded(it, 2, codes::to_state)?))
-            })
-            .optional()?;
-        may_follow(row, stored.map(|(_, version, state)| (version, state)))?;
-        if let Some((id, ..)) = stored {
+    fn log(&mut self, entry: Entry) {
+        self.encoder.add(&entry);
+        self.staged.push(entry);
+    }
+
+    /// Writes a row to its place; `born`: there is none of it yet.
+    pub(super) fn put_row(&mut self, row: &Row, born: bool) -> rusqlite::Result<()> {
+        let stored = match born {
+            true => None,
+            false => self
+                .statement("SELECT id FROM delegation WHERE task = ?1")?
+                .query_row([rows::id(row.task)], |it| it.get::<_, i64>(0))
+                .optional()?,
+        };
+        if let Some(id) = stored {
             rows::update(&mut self.statement(rows::UPDATE)?, row, id)?;
         } else {
             let pair = self.pair(&row.principal, &row.agent)?;
@@ -134,42 +179,50 @@ impl Hand {
         Ok(())
     }
 
-    fn put_body(&mut self, task: TaskId, kind: i64, no: i64, body: &Body, laid: Option<&Run>) -> rusqlite::Result<()> {
-        let before = self
-            .statement("SELECT first, pieces FROM body WHERE task = ?1 AND kind = ?2 AND no = ?3")?
-            .query_row(params![rows::id(task), kind, no], run_of)
-            .optional()?;
-        if let Some(run) = before {
-            self.drop_run(run)?;
-        }
-        let run = if let Some(run) = laid {
-            self.run("DELETE FROM pending WHERE first = ?1", [run.first])?;
-            *run
-        } else {
-            let run = self.take(1);
-            self.put_piece(run.first, &body.bytes)?;
-            run
+    pub(super) fn put_body(
+        &mut self,
+        task: TaskId,
+        kind: i64,
+        no: i64,
+        text: &Text,
+        born: bool,
+    ) -> rusqlite::Result<()> {
+        let before = match born {
+            true => None,
+            false => self
+                .statement("SELECT first, pieces FROM body WHERE task = ?1 AND kind = ?2 AND no = ?3")?
+                .query_row(params![rows::id(task), kind, no], run_of)
+                .optional()?,
         };
+        let (dialect, run, size) = match text {
+            Text::Here(body) => {
+                let run = self.take(1);
+                self.put_piece(run.first, &body.bytes)?;
+                (body.dialect, run, body.bytes.len() as i64)
+            }
+            Text::Laid { dialect, run, size } => {
+                self.run("DELETE FROM pending WHERE first = ?1", [run.first])?;
+                (*dialect, *run, *size)
+            }
+        };
+        // The same one again, if it is written a second time after a crash.
+        if let Some(before) = before.filter(|before| before.first != run.first) {
+            self.drop_run(before)?;
+        }
         let sql = "INSERT OR REPLACE INTO body (task, kind, no, dialect, first, pieces, size) \
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        let (dialect, size) = (codes::dialect(body.dialect), body.bytes.len() as i64);
+        let dialect = codes::dialect(dialect);
         self.run(sql, params![rows::id(task), kind, no, dialect, run.first, run.pieces, size]).map(drop)
     }
 
-    fn put_delta(&mut self, delta: &Delta, laid: Option<&Run>) -> rusqlite::Result<()> {
-        let known = self.statement("SELECT 1 FROM delegation WHERE task = ?1")?.exists([rows::id(delta.task)])?;
-        // One that was laid ahead for nobody stays pending, and is swept away.
-        if known { self.put_body(delta.task, DELTA, delta.seq as i64, &delta.body, laid) } else { Ok(()) }
-    }
-
-    fn put_key(&mut self, key: &Key, fingerprint: u128, task: TaskId, turn: u32) -> rusqlite::Result<()> {
+    pub(super) fn put_key(&mut self, key: &Key, fingerprint: u128, task: TaskId, turn: u32) -> rusqlite::Result<()> {
         let pair = self.pair(&key.principal, &key.agent)?;
         let sql = "INSERT INTO dedupe (pair, message_id, fingerprint, task, turn) VALUES (?1, ?2, ?3, ?4, ?5) \
                    ON CONFLICT (pair, message_id) DO UPDATE SET fingerprint = ?3, task = ?4, turn = ?5";
         self.run(sql, params![pair, &*key.message_id, fingerprint.to_be_bytes(), rows::id(task), turn]).map(drop)
     }
 
-    fn put_context(&mut self, key: &ContextKey, remote: &str) -> rusqlite::Result<()> {
+    pub(super) fn put_context(&mut self, key: &ContextKey, remote: &str) -> rusqlite::Result<()> {
         let pair = self.pair(&key.principal, &key.agent)?;
         let sql = "INSERT INTO context (pair, context, remote) VALUES (?1, ?2, ?3) \
                    ON CONFLICT (pair, context) DO UPDATE SET remote = ?3";
@@ -239,11 +292,11 @@ impl Hand {
         Ok(runs.iter().map(|run| run.pieces).sum())
     }
 
-    fn drop_run(&self, run: Run) -> rusqlite::Result<()> {
+    pub(super) fn drop_run(&self, run: Run) -> rusqlite::Result<()> {
         self.run("DELETE FROM payload WHERE id >= ?1 AND id < ?2", [run.first, run.first + run.pieces]).map(drop)
     }
 
-    /// Removes what was laid for commits that never came, and finds the end of the payloads.
+    /// Removes what was laid for commits that never came.
     fn sweep(&mut self) -> rusqlite::Result<()> {
         let left: Vec<Run> = self
             .statement("SELECT first, pieces FROM pending")?
@@ -256,12 +309,11 @@ impl Hand {
             }
             self.alone(|hand| hand.run("DELETE FROM pending WHERE first = ?1", [run.first]))?;
         }
-        let last = self.statement("SELECT max(id) FROM payload")?.query_row((), |row| row.get::<_, Option<i64>>(0))?;
-        self.next = self.next.max(last.unwrap_or(0) + 1);
         Ok(())
     }
 
     fn raise(&mut self) -> rusqlite::Result<Lease> {
+        self.firm()?;
         self.alone(|hand| {
             // What is live is loaded now anyway; what is not has an index.
             let sql = "SELECT max(saved, coalesce((SELECT max(max(changed, created)) FROM delegation WHERE live = 1), 0), \
@@ -284,14 +336,14 @@ impl Disk for Hand {
 
     fn lay(&mut self, job: &Job) -> Result<(Laid, u64), CommitError> {
         let bodies: Vec<(usize, i64, &Body)> = match job {
-            Job::Commit { writes, .. } => {
+            Job::Commit(writes) => {
                 let each = writes.iter().enumerate();
                 each.flat_map(|(at, it)| [(at, MESSAGE, it.message.as_ref()), (at, RECORD, it.record.as_ref())])
                     .filter_map(|(at, kind, body)| Some((at, kind, body?)))
                     .collect()
             }
             Job::Delta(delta) => vec![(0, DELTA, &delta.body)],
-            Job::Refused { .. } => Vec::new(),
+            Job::Refused => Vec::new(),
         };
         let (mut laid, mut transactions) = (Laid::new(), 0);
         for (at, kind, body) in bodies.into_iter().filter(|(.., body)| is_large(body)) {
@@ -303,8 +355,10 @@ impl Disk for Hand {
     }
 
     fn begin(&mut self) -> Result<u64, CommitError> {
+        self.encoder.clear();
         let begun = self
-            .run("BEGIN IMMEDIATE", ())
+            .firm()
+            .and_then(|()| self.run("BEGIN IMMEDIATE", ()))
             .and_then(|_| self.statement("SELECT fence FROM meta")?.query_row((), |row| row.get::<_, i64>(0)));
         begun.map(|fence| fence as u64).map_err(|error| {
             let error = self.unavailable(&error);
@@ -313,34 +367,67 @@ impl Disk for Hand {
         })
     }
 
-    fn apply(&mut self, writes: &[Write], laid: &Laid) -> Result<(), CommitError> {
-        let mut written = self.run("SAVEPOINT one", ()).map_err(Fault::from);
-        if written.is_ok() {
-            written = self.write_all(writes, laid).map(|()| 0);
+    fn apply(&mut self, writes: Vec<Write>, laid: Laid) -> Result<(), CommitError> {
+        if self.is_overfull() {
+            return Err(CommitError::Unavailable(format!("{}: too much waits for its place", self.path.display())));
         }
-        let (refused, closed) = match written {
-            Ok(_) => (None, self.run("RELEASE one", ())),
-            Err(Fault::Refused(error)) => {
-                self.pairs.clear();
-                (Some(error), self.run("ROLLBACK TO one", ()).and_then(|_| self.run("RELEASE one", ())))
-            }
-            Err(Fault::Sqlite(error)) => (None, Err(error)),
-        };
-        closed.map_err(|error| self.unavailable(&error))?;
-        refused.map_or(Ok(()), Err)
+        let after = follow::check(&writes, |task| self.stored(task));
+        let after = after.map_err(|fault| match fault {
+            Fault::Refused(error) => error,
+            Fault::Sqlite(error) => self.unavailable(&error),
+        })?;
+        self.versions.extend(after);
+        for (at, write) in writes.into_iter().enumerate() {
+            let text = |kind, body: Option<Body>| body.map(|body| Text::of(body, laid.get(&(at, kind)).copied()));
+            let entry = match write.save {
+                Save::Delegation { row, .. } => {
+                    Entry::Row { row, message: text(MESSAGE, write.message), record: text(RECORD, write.record) }
+                }
+                Save::Key { key, fingerprint, task, turn } => Entry::Key { key, fingerprint, task, turn },
+                Save::Context { key, remote } => Entry::Context { key, remote },
+            };
+            self.log(entry);
+        }
+        Ok(())
     }
 
-    fn delta(&mut self, delta: &Delta, laid: &Laid) -> Result<(), CommitError> {
-        let run = laid.get(&(0, DELTA));
-        self.put_delta(delta, run).map_err(|error| self.unavailable(&error))
+    fn delta(&mut self, delta: Delta, laid: Laid) -> Result<(), CommitError> {
+        let known = self.stored(delta.task).map_err(|fault| match fault {
+            Fault::Refused(error) => error,
+            Fault::Sqlite(error) => self.unavailable(&error),
+        })?;
+        // One that was laid ahead for nobody stays pending, and is swept away.
+        if known.is_some() {
+            let text = Text::of(delta.body, laid.get(&(0, DELTA)).copied());
+            self.log(Entry::Delta { task: delta.task, seq: delta.seq, text });
+        }
+        Ok(())
     }
 
     fn end(&mut self) -> Result<(), CommitError> {
-        self.run("COMMIT", ()).map(drop).map_err(|error| self.unavailable(&error))
+        let written = self.write_log().and_then(|()| self.run("COMMIT", ()));
+        written.map_err(|error| self.unavailable(&error))?;
+        let staged = std::mem::take(&mut self.staged);
+        if !staged.is_empty() {
+            let mut overlay = self.overlay.write().unwrap_or_else(PoisonError::into_inner);
+            for entry in staged {
+                self.filter.add(&entry);
+                overlay.put(self.seq, entry, false);
+            }
+            drop(overlay);
+            self.filter.refresh();
+            self.seq += 1;
+        }
+        self.encoder.clear();
+        self.versions.clear();
+        Ok(())
     }
 
     fn abandon(&mut self) {
         self.pairs.clear();
+        self.staged.clear();
+        self.encoder.clear();
+        self.versions.clear();
         if !self.connection.is_autocommit() {
             // If even this fails, the next BEGIN does too, and says why.
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -349,11 +436,16 @@ impl Disk for Hand {
 
     fn lease(&mut self) -> Result<Lease, CommitError> {
         self.abandon();
-        self.sweep().and_then(|()| self.raise()).map_err(|error| self.unavailable(&error))
+        let settled = self.settle_all();
+        settled.and_then(|()| self.sweep()).and_then(|()| self.raise()).map_err(|error| self.unavailable(&error))
     }
 
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError> {
-        self.alone(|hand| super::prune::step(hand, ask)).map_err(|error| self.unavailable(&error))
+        self.prune_step(ask).map_err(|error| self.unavailable(&error))
+    }
+
+    fn tidy(&mut self, when: Tidy) -> bool {
+        self.settle_some(when)
     }
 
     #[cfg(test)]

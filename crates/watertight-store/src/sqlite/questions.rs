@@ -16,7 +16,14 @@ pub(super) const CONTEXT: &str = "SELECT c.remote FROM pair p JOIN context c ON 
 
 /// Few rows, if it is not one: an agent does not give the same id twice.
 pub(super) const REMOTE: &str = "SELECT d.task FROM delegation d INDEXED BY delegation_remote \
-    JOIN pair p ON p.id = d.pair WHERE d.remote_task = ?1 AND p.agent = ?2 ORDER BY d.task LIMIT 1";
+    JOIN pair p ON p.id = d.pair WHERE d.remote_task = ?1 AND p.agent = ?2 ORDER BY d.task";
+
+pub(super) const CHILDREN: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM delegation d INDEXED BY delegation_parent JOIN pair p ON p.id = d.pair WHERE d.parent = ?1 \
+      ORDER BY d.task LIMIT ?2"
+);
 
 pub(super) const BODIES: &str = "SELECT first, pieces, dialect, size FROM body \
     WHERE task = ?1 AND kind = ?2 AND no BETWEEN ?3 AND ?4 ORDER BY no";
@@ -57,14 +64,31 @@ pub(super) const COUNT: &str = concat!("SELECT count(*)", filtered!("delegation_
 pub(super) const PAGE_OF_CONTEXT: &str = page!("delegation_context", "d.context = ?2");
 pub(super) const COUNT_OF_CONTEXT: &str = concat!("SELECT count(*)", filtered!("delegation_context", "d.context = ?2"));
 
+/// How many messageIds, contexts and agents' task ids are stored.
+pub(super) const ENTRIES: &str = "SELECT (SELECT count(*) FROM dedupe) + (SELECT count(*) FROM context) \
+    + (SELECT count(*) FROM delegation INDEXED BY delegation_remote WHERE remote_task IS NOT NULL)";
+
+/// All of them, piece by piece.
+pub(super) const ALL_KEYS: &str = "SELECT k.id, p.tenant, p.caller, p.agent, k.message_id FROM dedupe k \
+    JOIN pair p ON p.id = k.pair WHERE k.id > ?1 ORDER BY k.id LIMIT 4096";
+pub(super) const ALL_CONTEXTS: &str = "SELECT c.pair, p.tenant, p.caller, p.agent, c.context FROM context c \
+    JOIN pair p ON p.id = c.pair WHERE (c.pair, c.context) > (?1, ?2) ORDER BY c.pair, c.context LIMIT 4096";
+pub(super) const ALL_REMOTES: &str = "SELECT d.remote_task, d.task, p.agent FROM delegation d \
+    INDEXED BY delegation_remote JOIN pair p ON p.id = d.pair \
+    WHERE d.remote_task IS NOT NULL AND (d.remote_task, d.task) > (?1, ?2) ORDER BY d.remote_task, d.task LIMIT 4096";
+
 /// What SQLite says it uses for each.
 #[cfg(test)]
-pub(crate) const ANSWERED_BY: [(&str, &str); 12] = [
+pub(crate) const ANSWERED_BY: [(&str, &str); 16] = [
     (LOAD, "SCAN d USING INDEX delegation_live"),
     (TASK, "USING INDEX sqlite_autoindex_delegation_1 (task=?)"),
     (KEY, "(pair=? AND message_id=?)"),
     (CONTEXT, "(pair=? AND context=?)"),
     (REMOTE, "USING INDEX delegation_remote (remote_task=?)"),
+    (CHILDREN, "USING INDEX delegation_parent (parent=?)"),
+    (ALL_KEYS, "USING INTEGER PRIMARY KEY (rowid>?)"),
+    (ALL_CONTEXTS, "USING PRIMARY KEY ((pair,context)>(?,?))"),
+    (ALL_REMOTES, "USING INDEX delegation_remote ((remote_task,task)>(?,?))"),
     (BODIES, "(task=? AND kind=? AND no>? AND no<?)"),
     (PIECES, "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
     (PAIRS, "(tenant=? AND caller=?)"),

@@ -218,6 +218,11 @@ pub(super) fn missing(task: TaskId) -> rusqlite::Error {
     unreadable(0, FromSqlError::Other(format!("a text of delegation {task} is not all there").into()))
 }
 
+/// A row of the log that this version cannot read.
+pub(super) fn garbled_log(seq: u64) -> rusqlite::Error {
+    unreadable(1, FromSqlError::Other(format!("row {seq} of the log makes no sense").into()))
+}
+
 fn unreadable(column: usize, error: FromSqlError) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Null, Box::new(error))
 }

@@ -1,0 +1,305 @@
+//! What is stored in memory, and everything that it is found by. All of it changes together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use watertight_engine::ids::{AgentId, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
+use watertight_engine::input::KnownKey;
+use watertight_engine::record::{Row, Save, TaskState};
+use watertight_policy::time::Time;
+
+use super::Bounds;
+use crate::is_live;
+use crate::queue::{PruneAsk, PruneStep};
+use crate::words::{Body, Record, Write};
+
+/// One pruning step takes at most this many tasks, and as many owners of keys.
+const PRUNE_TASKS: usize = 256;
+
+/// What a task costs beside its bodies, about.
+const TASK_BYTES: usize = 1_024;
+
+#[derive(Debug)]
+pub(super) struct Shelf {
+    bounds: Bounds,
+    tasks: BTreeMap<TaskId, Kept>,
+    keys: BTreeMap<Key, (Fingerprint, TaskId, u32)>,
+    contexts: BTreeMap<ContextKey, RemoteId>,
+    /// Tasks by context: they are listed by it, and it goes with its last one.
+    pub(super) members: BTreeMap<ContextKey, BTreeSet<TaskId>>,
+    remotes: BTreeMap<(AgentId, RemoteId), BTreeSet<TaskId>>,
+    parents: BTreeSet<(TaskId, TaskId)>,
+    /// Tasks by state and change, for each pair of a principal and an agent.
+    pub(super) pairs: BTreeMap<(Principal, AgentId), States>,
+    agents: BTreeMap<AgentId, Load>,
+    /// What is terminal and owes nothing, by its end.
+    ended: BTreeSet<(Time, TaskId)>,
+    /// The last one whose keys were looked at.
+    keys_pruned: Option<(Time, TaskId)>,
+    /// Agents that may have too much.
+    grown: BTreeSet<AgentId>,
+}
+
+/// Tasks in each state, by when they came into it.
+type States = [BTreeSet<(Time, TaskId)>; TaskState::ALL.len()];
+
+#[derive(Debug)]
+struct Kept {
+    row: Row,
+    bytes: usize,
+    keys: BTreeSet<Key>,
+    messages: BTreeMap<u32, Body>,
+    record: Option<Body>,
+    deltas: BTreeMap<u64, Body>,
+}
+
+/// What one agent has here.
+#[derive(Debug, Default)]
+struct Load {
+    tasks: usize,
+    bytes: usize,
+    ended: BTreeSet<(Time, TaskId)>,
+}
+
+impl Shelf {
+    pub(super) fn new(bounds: Bounds) -> Shelf {
+        Shelf {
+            bounds,
+            tasks: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            members: BTreeMap::new(),
+            remotes: BTreeMap::new(),
+            parents: BTreeSet::new(),
+            pairs: BTreeMap::new(),
+            agents: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            keys_pruned: None,
+            grown: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.tasks.values().map(|kept| &kept.row)
+    }
+
+    pub(super) fn row(&self, task: TaskId) -> Option<&Row> {
+        self.tasks.get(&task).map(|kept| &kept.row)
+    }
+
+    pub(super) fn message(&self, task: TaskId, turn: u32) -> Option<&Body> {
+        self.tasks.get(&task)?.messages.get(&turn)
+    }
+
+    pub(super) fn record(&self, task: TaskId) -> Option<Record> {
+        let kept = self.tasks.get(&task)?;
+        Record { whole: kept.record.clone(), deltas: kept.deltas.values().cloned().collect() }.some()
+    }
+
+    pub(super) fn key(&self, key: &Key) -> Option<KnownKey> {
+        let &(fingerprint, task, turn) = self.keys.get(key)?;
+        let never_sent = self.row(task).is_some_and(|row| row.never_sent(turn));
+        Some(KnownKey { task, fingerprint, never_sent })
+    }
+
+    pub(super) fn context(&self, key: &ContextKey) -> Option<RemoteId> {
+        self.contexts.get(key).cloned()
+    }
+
+    pub(super) fn remote_task(&self, agent: &AgentId, remote: &str) -> Option<TaskId> {
+        self.remotes.get(&(agent.clone(), remote.into()))?.first().copied()
+    }
+
+    pub(super) fn children(&self, parent: TaskId, limit: usize) -> Vec<Row> {
+        let children = self.parents.range((parent, TaskId(0))..=(parent, TaskId(u128::MAX)));
+        children.filter_map(|(_, child)| self.row(*child)).take(limit).cloned().collect()
+    }
+
+    /// The latest time of any row.
+    pub(super) fn latest(&self) -> Time {
+        self.rows().map(|row| row.changed.max(row.created)).max().unwrap_or_default()
+    }
+
+    pub(super) fn put(&mut self, write: Write) {
+        match write.save {
+            Save::Delegation { row, .. } => {
+                let task = row.task;
+                self.put_row(*row);
+                self.put_bodies(task, write.message, write.record);
+            }
+            Save::Key { key, fingerprint, task, turn } => {
+                if let Some((_, before, _)) = self.keys.insert(key.clone(), (fingerprint, task, turn))
+                    && let Some(kept) = self.tasks.get_mut(&before)
+                {
+                    kept.keys.remove(&key);
+                }
+                match self.tasks.get_mut(&task) {
+                    Some(kept) => drop(kept.keys.insert(key)),
+                    // A key without its task would never go.
+                    None => drop(self.keys.remove(&key)),
+                }
+            }
+            Save::Context { key, remote } => {
+                self.contexts.insert(key, remote);
+            }
+        }
+    }
+
+    pub(super) fn append(&mut self, task: TaskId, seq: u64, events: Body) {
+        self.change_bodies(task, |kept| drop(kept.deltas.insert(seq, events)));
+    }
+
+    /// Of each agent that has more than its bounds, the oldest that is over goes.
+    pub(super) fn push_out(&mut self) {
+        for agent in std::mem::take(&mut self.grown) {
+            while let Some(load) = self.agents.get(&agent)
+                && (load.tasks > self.bounds.tasks || load.bytes > self.bounds.bytes)
+                && let Some((_, oldest)) = load.ended.first().copied()
+            {
+                self.drop_task(oldest);
+            }
+        }
+    }
+
+    /// One bounded step.
+    pub(super) fn prune(&mut self, ask: &PruneAsk) -> PruneStep {
+        let mut step = PruneStep::default();
+        if let Some(before) = ask.keys_before {
+            let from = self.keys_pruned.map_or(Bound::Unbounded, Bound::Excluded);
+            let due = self.ended.range((from, Bound::Unbounded)).take_while(|it| it.0 <= before);
+            let due: Vec<_> = due.take(PRUNE_TASKS).copied().collect();
+            step.more |= due.len() == PRUNE_TASKS;
+            for (time, task) in due {
+                step.keys += self.drop_keys(task);
+                self.keys_pruned = Some((time, task));
+            }
+        }
+        if let Some(before) = ask.tasks_before {
+            let due: Vec<_> = self.ended.iter().take_while(|it| it.0 <= before).take(PRUNE_TASKS).copied().collect();
+            step.more |= due.len() == PRUNE_TASKS;
+            step.tasks += due.len() as u64;
+            for (_, task) in due {
+                self.drop_task(task);
+            }
+        }
+        step
+    }
+
+    fn put_row(&mut self, row: Row) {
+        self.unlink(row.task);
+        self.link(&row);
+        match self.tasks.get_mut(&row.task) {
+            Some(kept) => kept.row = row,
+            None => {
+                let load = self.agents.entry(row.agent.clone()).or_default();
+                load.tasks += 1;
+                load.bytes += TASK_BYTES;
+                self.grown.insert(row.agent.clone());
+                let (messages, deltas) = (BTreeMap::new(), BTreeMap::new());
+                let kept = Kept { bytes: TASK_BYTES, keys: BTreeSet::new(), messages, record: None, deltas, row };
+                self.tasks.insert(kept.row.task, kept);
+            }
+        }
+    }
+
+    fn put_bodies(&mut self, task: TaskId, message: Option<Body>, record: Option<Body>) {
+        self.change_bodies(task, |kept| {
+            if let Some(message) = message {
+                kept.messages.insert(kept.row.turn.no, message);
+            }
+            if let Some(record) = record {
+                kept.record = Some(record);
+                kept.deltas.clear();
+            }
+        });
+    }
+
+    fn change_bodies(&mut self, task: TaskId, change: impl FnOnce(&mut Kept)) {
+        let Some(kept) = self.tasks.get_mut(&task) else { return };
+        change(kept);
+        let bodies = kept.messages.values().chain(&kept.record).chain(kept.deltas.values());
+        let bytes = TASK_BYTES + bodies.map(|body| body.bytes.len()).sum::<usize>();
+        let load = self.agents.entry(kept.row.agent.clone()).or_default();
+        load.bytes = load.bytes - kept.bytes + bytes;
+        if bytes > kept.bytes {
+            self.grown.insert(kept.row.agent.clone());
+        }
+        kept.bytes = bytes;
+    }
+
+    /// Puts a row into everything that it is found by.
+    fn link(&mut self, row: &Row) {
+        let (pair, at) = ((row.principal.clone(), row.agent.clone()), (row.changed, row.task));
+        self.pairs.entry(pair).or_default()[row.state as usize].insert(at);
+        self.members.entry(context_of(row)).or_default().insert(row.task);
+        if let Some(remote) = &row.remote_task {
+            self.remotes.entry((row.agent.clone(), remote.clone())).or_default().insert(row.task);
+        }
+        if let Some(parent) = row.parent {
+            self.parents.insert((parent, row.task));
+        }
+        if !is_live(row) {
+            self.ended.insert(at);
+            self.agents.entry(row.agent.clone()).or_default().ended.insert(at);
+            self.grown.insert(row.agent.clone());
+        }
+    }
+
+    fn unlink(&mut self, task: TaskId) {
+        let Some(Kept { row, .. }) = self.tasks.get(&task) else { return };
+        let (pair, at) = ((row.principal.clone(), row.agent.clone()), (row.changed, row.task));
+        if let Some(states) = self.pairs.get_mut(&pair) {
+            states[row.state as usize].remove(&at);
+            if states.iter().all(BTreeSet::is_empty) {
+                self.pairs.remove(&pair);
+            }
+        }
+        remove_from(&mut self.members, context_of(row), task);
+        if let Some(remote) = &row.remote_task {
+            remove_from(&mut self.remotes, (row.agent.clone(), remote.clone()), task);
+        }
+        if let Some(parent) = row.parent {
+            self.parents.remove(&(parent, task));
+        }
+        self.ended.remove(&at);
+        if let Some(load) = self.agents.get_mut(&row.agent) {
+            load.ended.remove(&at);
+        }
+    }
+
+    fn drop_keys(&mut self, task: TaskId) -> u64 {
+        let Some(kept) = self.tasks.get_mut(&task) else { return 0 };
+        let keys = std::mem::take(&mut kept.keys);
+        keys.iter().filter(|key| self.keys.remove(key).is_some()).count() as u64
+    }
+
+    fn drop_task(&mut self, task: TaskId) {
+        self.drop_keys(task);
+        self.unlink(task);
+        let Some(Kept { row, bytes, .. }) = self.tasks.remove(&task) else { return };
+        let context = context_of(&row);
+        if !self.members.contains_key(&context) {
+            self.contexts.remove(&context);
+        }
+        if let Some(load) = self.agents.get_mut(&row.agent) {
+            load.tasks -= 1;
+            load.bytes -= bytes;
+            if load.tasks == 0 {
+                self.agents.remove(&row.agent);
+            }
+        }
+    }
+}
+
+fn context_of(row: &Row) -> ContextKey {
+    ContextKey { principal: row.principal.clone(), agent: row.agent.clone(), context: row.context.clone() }
+}
+
+fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<TaskId>>, key: K, task: TaskId) {
+    if let Some(tasks) = map.get_mut(&key) {
+        tasks.remove(&task);
+        if tasks.is_empty() {
+            map.remove(&key);
+        }
+    }
+}
