@@ -1,9 +1,10 @@
-//! The configuration: one TOML file, read once and turned into what it means.
+//! The configuration: one TOML file, turned into what it means, at the start and at every reload.
 //!
 //! Two stages. [`written`] is the file's shape and refuses unknown keys; [`meant`] resolves units, secrets and rules,
 //! and finds every mistake, not only the first. After that nothing reads configuration. Secrets are never in the
 //! file: it says `env:NAME` or `file:PATH`. Environment variables are read through a function that the binary gives.
 
+mod compare;
 mod key;
 pub mod keys;
 mod meant;
@@ -32,6 +33,7 @@ use watertight_policy::time::Span;
 use crate::agents::AgentConfig;
 use crate::{AgentSpec, Kept, Started, StoreSpec, hub};
 
+pub use compare::{changes, effective, waiting};
 pub use key::InstanceKey;
 pub use reference::reference;
 pub use report::Invalid;
@@ -40,7 +42,7 @@ pub use schema::schema;
 pub use secret::{Env, Secret};
 
 /// Everything that the gateway is told.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Where it listens. Loopback, unless callers are configured.
     pub listen: SocketAddr,

@@ -170,8 +170,10 @@ impl Handle {
     pub async fn submit(&self, call: NewCall) -> Result<Accepted, Declined> {
         let agent = call.agent.clone();
         let refuse = |reason| self.refused(&agent, reason);
-        let known = self.shared.known(&agent).filter(|known| !known.removed);
-        let Some(known) = known else { return Err(refuse(Reason::AgentUnknown)) };
+        let Some(known) = self.shared.known(&agent) else { return Err(refuse(Reason::AgentUnknown)) };
+        if known.removed {
+            return Err(refuse(Reason::AgentDraining));
+        }
         self.open_for_work(&agent)?;
         // An id that was never given out names no task.
         let names = match call.peek.task_id.as_deref().map(TaskId::parse) {
@@ -311,8 +313,13 @@ impl Handle {
         Some(self.shared.known(agent).filter(|known| !known.removed)?.agent.interface())
     }
 
-    /// New limits and agents: those missing from the list are unknown to callers from now on; what runs goes on. An
-    /// agent whose way of speaking did not change keeps its connections.
+    /// The cell's own limits, which count from the next [`Handle::configure`] on.
+    pub fn limit(&self, max_delegations: usize, max_behind: usize) {
+        self.shared.limit(max_delegations, max_behind);
+    }
+
+    /// New limits and agents: those missing from the list take nothing new from now on; what runs goes on. An agent
+    /// whose way of speaking did not change keeps its connections.
     pub async fn configure(&self, agents: Vec<AgentSpec>) -> Result<(), StartError> {
         let old = self.shared.all_known();
         let mut known = old.clone();
@@ -320,7 +327,7 @@ impl Handle {
             known.removed = true;
         }
         for spec in agents {
-            let kept = old.get(&spec.name).filter(|old| Arc::ptr_eq(&old.spec.wire, &spec.wire));
+            let kept = old.get(&spec.name).filter(|old| old.spec.wire == spec.wire);
             let agent = match kept {
                 Some(kept) => kept.agent.clone(),
                 None => Agent::new(spec.wire.clone(), self.shared.clock.clone())
@@ -329,9 +336,8 @@ impl Handle {
             known.insert(spec.name.clone(), Known { spec, agent, removed: false });
         }
         self.shared.set_known(known);
-        // It is rare, and refused only when thousands of orders wait, or the cell is gone.
-        let _ = self.shared.inbox.order(Input::Configured(self.shared.settings()));
-        Ok(())
+        // Refused only when thousands of orders wait, or the cell is gone.
+        self.shared.inbox.order(Input::Configured(self.shared.settings())).map_err(|_| StartError::Busy)
     }
 
     /// Lets traffic through to an agent again. `false`: no such agent.

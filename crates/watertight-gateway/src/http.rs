@@ -1,19 +1,22 @@
 //! The HTTP faces: who comes in, what they ask for, and how they are answered.
 //!
-//! [`server`] accepts and bounds connections; [`router`] turns a request into a call and the call's outcome into a
-//! response. Below the router nothing knows of HTTP. Assumes that the handle behind it is cheap to clone and answers
+//! [`server`] accepts and bounds connections; [`live`] has the configuration in force, and for it a router, which turns
+//! a request into a call and the call's outcome into a response. Below the router nothing knows of HTTP. Assumes that the handle behind it is cheap to clone and answers
 //! everything, also while the gateway drains; every limit of its own is in [`crate::config::Server`].
 
 pub mod auth;
 pub mod body;
-pub mod router;
+pub mod live;
 pub mod server;
 pub mod sse;
 
 mod api;
 mod cards;
+
 mod line;
+mod reload;
 mod render;
 mod reply;
 mod rest;
+mod router;
 mod rpc;

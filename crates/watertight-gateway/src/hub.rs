@@ -272,7 +272,7 @@ pub struct TaskView {
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// Bytes of messages that wait to be accepted. More is refused.
-const MAX_PROPOSED_BYTES: usize = 256 << 20;
+pub(crate) const MAX_PROPOSED_BYTES: usize = 256 << 20;
 
 /// Counts a stream while it is open.
 #[derive(Debug)]

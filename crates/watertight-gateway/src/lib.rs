@@ -2,8 +2,8 @@
 //!
 //! A face ([`http`]) turns a request into a call on the [`handle::Handle`]; the [`driver`] of the cell steps the engine
 //! and carries out what it asks for; [`agents`] speak to the agents; the [`relay`] brings what they say into the
-//! [`hub`], where readers find it once it is durable. Configuration is read once ([`config`]), and means
-//! [`AgentSpec`]s from then on.
+//! [`hub`], where readers find it once it is durable. Configuration is read whole ([`config`]), at
+//! the start and at a reload ([`http::live`]), and means [`AgentSpec`]s from then on.
 
 pub mod agents;
 pub mod clock;
@@ -106,6 +106,9 @@ pub enum StartError {
         /// Why.
         why: String,
     },
+    /// The cell takes no orders just now.
+    #[error("the cell takes no orders just now; try again")]
+    Busy,
 }
 
 /// A running gateway.

@@ -151,7 +151,7 @@ pub struct AgentError {
 }
 
 /// How to talk to one agent.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct AgentConfig {
     /// Its name in errors, logs and metrics.
     pub name: Arc<str>,

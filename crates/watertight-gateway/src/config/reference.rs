@@ -1,6 +1,6 @@
 //! `docs/config.md`: the reference, made from the table of keys.
 
-use super::keys::{self, Key, Kind, SECTIONS};
+use super::keys::{self, Key, Kind, Reload, SECTIONS};
 
 const HEAD: &str = "# Configuration
 
@@ -10,7 +10,11 @@ schema: `watertight config docs` prints it for the version at hand.
 - **A length of time** is a number and a unit: `500ms`, `30s`, `5m`, `24h`, `7d`. **A size**: `64KiB`, `16MiB`, or the decimal `kB`, `MB`.
   **A share**: `50%`, `12.5%`. **Paths** are relative to the file.
 - **A secret is never written in the file.** `env:NAME` or `file:PATH` says where it is; a scheme may go before it: `\"Bearer env:TOKEN\"`.
-- **Mistakes are told all at once**, each with its line. An unknown key is one.
+- **Mistakes are told all at once**, each with its line, by `serve` and a reload alike. An unknown key is one.
+- **Reload**: SIGHUP, or `POST /v1/config/reload` with an operator's token. A file with mistakes changes nothing. *live* keys apply at once: what
+  runs goes on, what is new follows the new file; an agent that is no longer in it finishes what it has, and takes nothing new (`agent_draining`).
+  *restart* keys wait for the next start, and the answer, the log and `GET /v1/config` name those that do. In containers the file must be replaced
+  where it is looked up at a reload; a token in an environment variable cannot change while the process runs, one in a file can.
 - **Editors**: `watertight config schema > watertight.schema.json` prints a JSON Schema (the same as `docs/watertight.schema.json`). With
   [taplo](https://taplo.tamasfe.dev) (Even Better TOML in VS Code) a first line `#:schema ./watertight.schema.json` gives completion, the
   sentences below, and marks for what does not fit.
@@ -27,7 +31,9 @@ pub fn reference() -> String {
         out.push_str(
             &format!("\n## `{title}`\n\n{}\n\n", section.doc).replace("## `Top of the file`", "## Top of the file"),
         );
-        out.push_str("| key | value | without it | what it is | when to change it |\n|---|---|---|---|---|\n");
+        out.push_str(
+            "| key | value | without it | what it is | when to change it | reload |\n|---|---|---|---|---|---|\n",
+        );
         for key in keys::of(section.path) {
             out.push_str(&row(key));
         }
@@ -36,9 +42,13 @@ pub fn reference() -> String {
 }
 
 fn row(key: &Key) -> String {
+    let reload = match key.reload {
+        Reload::Live => "live",
+        Reload::Restart => "restart",
+    };
     let cells = [format!("`{}`", key.name()), value(key), without(key), key.doc.to_owned(), key.more.to_owned()];
     let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-    format!("| {} |\n", cells.join(" | "))
+    format!("| {} | {reload} |\n", cells.join(" | "))
 }
 
 fn value(key: &Key) -> String {

@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
     /// Limits of the cell; the agents in it are those of `known`.
-    pub(crate) limits: Settings,
+    limits: Mutex<Settings>,
     known: RwLock<BTreeMap<AgentId, Known>>,
     walls: Mutex<Arc<Vec<AgentView>>>,
     held: AtomicUsize,
@@ -77,7 +77,7 @@ impl Shared {
             lines: Lines::default(),
             metrics: Metrics::new(),
             figures: Figures::default(),
-            limits,
+            limits: Mutex::new(limits),
             known: RwLock::default(),
             walls: Mutex::default(),
             held: AtomicUsize::new(0),
@@ -107,7 +107,13 @@ impl Shared {
     pub(crate) fn settings(&self) -> Arc<Settings> {
         let known = self.all_known().into_iter().filter(|(_, known)| !known.removed);
         let agents = known.map(|(name, known)| (name, known.spec.engine)).collect();
-        Arc::new(Settings { agents, ..self.limits.clone() })
+        Arc::new(Settings { agents, ..self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone() })
+    }
+
+    /// Other limits for the next settings.
+    pub(crate) fn limit(&self, max_delegations: usize, max_behind: usize) {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        *limits = Settings { max_delegations, max_behind, ..limits.clone() };
     }
 
     pub(crate) fn walls(&self) -> Arc<Vec<AgentView>> {

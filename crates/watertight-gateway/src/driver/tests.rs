@@ -542,7 +542,7 @@ async fn a_removed_agent_takes_nothing_new_and_finishes_what_it_has() {
     until(&handle, accepted.task, |view| view.state == TaskState::Working).await;
     handle.configure(Vec::new()).await.unwrap();
     let refused = sends(&handle, "m-2", Want::Reply).await.unwrap_err();
-    assert!(matches!(refused, Declined::Refused { reason: Reason::AgentUnknown, .. }));
+    assert!(matches!(refused, Declined::Refused { reason: Reason::AgentDraining, .. }));
     let canceled = handle.cancel(alice(), AgentId::new("fx"), accepted.task).await.unwrap();
     assert_eq!((canceled.state, canceled.cancel), (TaskState::Canceled, Cancel::Confirmed));
 }

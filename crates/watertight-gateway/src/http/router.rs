@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -21,24 +21,28 @@ use watertight_policy::time::Span;
 use super::auth::{Auth, Denied, Who};
 use super::body::{Body, Intake, Untaken};
 use super::line::Line;
+use super::live::{Common, Live};
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, rest, rpc};
-use crate::config::{Agent, Config, InstanceKey};
+use super::{api, cards, reload, rest, rpc};
+use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
 
 /// Everything that answers requests.
-pub struct Router {
+pub(super) struct Router {
     handle: Handle,
     auth: Auth,
     agents: BTreeMap<AgentId, Agent>,
+    /// No longer configured: what they have can be followed to its end.
+    leaving: BTreeMap<AgentId, Agent>,
     intake: Intake,
     public_url: Option<String>,
     /// What clients are sent to when they do not say which host they mean.
     listening: String,
     since: SystemTime,
     draining: CancellationToken,
+    live: Weak<Live>,
 }
 
 /// A path, understood.
@@ -50,6 +54,8 @@ enum Route<'a> {
     Metrics,
     Agents,
     ResetBreaker(&'a str),
+    Config,
+    Reload,
     Rpc(&'a str),
     /// HTTP+JSON: the agent, and the path below it.
     Rest(&'a str, &'a str),
@@ -70,6 +76,8 @@ impl Route<'_> {
             [Some("readyz"), None, ..] => Route::Ready,
             [Some("metrics"), None, ..] => Route::Metrics,
             [Some("v1"), Some("agents"), None, ..] => Route::Agents,
+            [Some("v1"), Some("config"), None, ..] => Route::Config,
+            [Some("v1"), Some("config"), Some("reload"), None, ..] => Route::Reload,
             [Some("v1"), Some("agents"), Some(agent), Some("breaker"), Some("reset"), None] => {
                 Route::ResetBreaker(agent)
             }
@@ -91,10 +99,14 @@ impl Route<'_> {
     /// What it answers to; for HTTP+JSON, the binding knows.
     fn methods(&self) -> &'static [&'static str] {
         match self {
-            Route::Rpc(_) | Route::ResetBreaker(_) => &["POST"],
-            Route::Index | Route::Health | Route::Ready | Route::Metrics | Route::Agents | Route::Card(_) => {
-                &["GET", "HEAD"]
-            }
+            Route::Rpc(_) | Route::ResetBreaker(_) | Route::Reload => &["POST"],
+            Route::Index
+            | Route::Health
+            | Route::Ready
+            | Route::Metrics
+            | Route::Agents
+            | Route::Config
+            | Route::Card(_) => &["GET", "HEAD"],
             Route::Rest(..) | Route::Nothing => &[],
         }
     }
@@ -113,6 +125,8 @@ impl Route<'_> {
             | Route::Metrics
             | Route::Agents
             | Route::ResetBreaker(_)
+            | Route::Config
+            | Route::Reload
             | Route::Card(_)
             | Route::Rest(..)
             | Route::Nothing => format!("this takes {}", self.methods().join(" and ")),
@@ -121,26 +135,32 @@ impl Route<'_> {
 }
 
 impl Router {
-    /// Answers for these agents. `draining` turns readiness off.
-    pub fn new(
+    /// Answers for these agents and callers; nothing of it changes.
+    pub(super) fn new(
         config: &Config,
-        key: InstanceKey,
-        handle: Handle,
-        listening: &str,
-        since: SystemTime,
-        draining: CancellationToken,
+        callers: &[Caller],
+        leaving: &BTreeMap<AgentId, Agent>,
+        intake: Intake,
+        common: &Common,
+        live: Weak<Live>,
     ) -> Router {
-        let server = &config.server;
         Router {
-            auth: Auth::new(key, &config.callers, config.public_url.as_deref()),
+            auth: Auth::new(common.key.clone(), callers, config.public_url.as_deref()),
             agents: config.agents.clone(),
-            intake: Intake::new(server.max_request_bytes, server.body_timeout, server.max_buffered_bytes),
+            leaving: leaving.clone(),
+            intake,
             public_url: config.public_url.clone(),
-            listening: listening.to_owned(),
-            handle,
-            since,
-            draining,
+            listening: common.listening.clone(),
+            handle: common.handle.clone(),
+            since: common.since,
+            draining: common.draining.clone(),
+            live,
         }
+    }
+
+    /// The configuration's keeper, while the gateway runs.
+    pub(super) fn live(&self) -> Option<Arc<Live>> {
+        self.live.upgrade()
     }
 
     pub(super) fn handle(&self) -> &Handle {
@@ -152,7 +172,7 @@ impl Router {
     }
 
     pub(super) fn agent(&self, name: &AgentId) -> Option<&Agent> {
-        self.agents.get(name)
+        self.agents.get(name).or_else(|| self.leaving.get(name))
     }
 
     async fn route(&self, request: Request<Incoming>) -> Response<Body> {
@@ -172,6 +192,11 @@ impl Router {
             Route::Agents => self.operated(&head.uri, &head.headers, || api::agents(self)),
             Route::ResetBreaker(agent) => match self.auth.operator(&head.uri, &head.headers) {
                 Ok(_) => api::reset_breaker(self, &AgentId::new(agent)).await,
+                Err(denied) => plain(&refused(denied)),
+            },
+            Route::Config => self.operated(&head.uri, &head.headers, || reload::shown(self)),
+            Route::Reload => match self.auth.operator(&head.uri, &head.headers) {
+                Ok(who) => reload::reload(self, &who).await,
                 Err(denied) => plain(&refused(denied)),
             },
             Route::Card(agent) => self.card(&AgentId::new(agent), &head.uri, &head.headers),
@@ -282,7 +307,8 @@ impl Router {
             Ok(who) => who,
             Err(denied) => return plain(&refused(denied)),
         };
-        let Some(agent) = self.agent(name).filter(|_| who.may_call(name)) else { return plain(&unknown(name)) };
+        // Whoever looks for an agent to call is not shown one that takes nothing new.
+        let Some(agent) = self.agents.get(name).filter(|_| who.may_call(name)) else { return plain(&unknown(name)) };
         let upstream = self.handle.card(name);
         let upstream = upstream.as_ref().map(|card| card.raw.as_bytes());
         cards::serve(agent, upstream, &self.base(uri, headers), !self.auth.is_open(), self.since, headers)
@@ -317,6 +343,8 @@ impl Service for Router {
             | Route::Metrics
             | Route::Agents
             | Route::ResetBreaker(_)
+            | Route::Config
+            | Route::Reload
             | Route::Card(_)
             | Route::Rest(..)
             | Route::Nothing => plain(&problem),
@@ -335,6 +363,7 @@ fn index() -> Response<Body> {
         "a2a": "/agents/{agent}",
         "card": "/agents/{agent}/.well-known/agent-card.json",
         "agents": "/v1/agents",
+        "config": "/v1/config",
         "metrics": "/metrics",
         "health": ["/healthz", "/readyz"],
     });
@@ -354,6 +383,8 @@ mod tests {
             ("/agents/hotels/.well-known/agent-card.json", Route::Card("hotels")),
             ("/v1/agents", Route::Agents),
             ("/v1/agents/fx/breaker/reset", Route::ResetBreaker("fx")),
+            ("/v1/config", Route::Config),
+            ("/v1/config/reload", Route::Reload),
             ("/metrics", Route::Metrics),
             ("/agents", Route::Nothing),
             ("/agents/", Route::Nothing),

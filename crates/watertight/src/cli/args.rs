@@ -30,7 +30,7 @@ pub(super) enum Command {
     /// Run the gateway.
     ///
     /// Prints one line, `listening on http://ADDR`, when it is ready. SIGTERM or SIGINT drains it; a second one ends it
-    /// at once.
+    /// at once. SIGHUP reads the configuration again: what can change while it runs changes, and nothing is dropped.
     #[command(after_help = TABLE)]
     Serve(ServeArgs),
     /// Write a commented configuration and an instance key. Nothing is overwritten.

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpListener;
@@ -10,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use watertight_gateway::Gateway;
 use watertight_gateway::config::{Config, InstanceKey, KeyFile};
-use watertight_gateway::http::router::Router;
+use watertight_gateway::http::live::Live;
 use watertight_gateway::http::server;
 use watertight_policy::time::Span;
 
@@ -23,7 +22,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<Code, Failure> {
     log::start(args.log_format, args.log.as_deref())?;
     let config = Config::load(&args.config, args.listen, &env).map_err(|e| Failure::usage(e.to_string()))?;
     let key = instance_key(&config.key)?;
-    let mut signals = Signals::new().map_err(|e| Failure::new(Code::Failed, format!("signals: {e}")))?;
+    let no_signals = |e: io::Error| Failure::new(Code::Failed, format!("signals: {e}"));
+    let mut signals = Signals::new().map_err(no_signals)?;
+    let mut hangups = signal(SignalKind::hangup()).map_err(no_signals)?;
     // First the address, then the store: who cannot listen must not pick up work.
     let listener = TcpListener::bind(config.listen).await.map_err(|e| {
         let help = "; --listen HOST:PORT takes another address";
@@ -33,9 +34,17 @@ pub(super) async fn run(args: ServeArgs) -> Result<Code, Failure> {
     let gateway = Gateway::start(config.started()).await.map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
 
     let (handle, draining) = (gateway.handle.clone(), CancellationToken::new());
-    let router = Router::new(&config, key, handle.clone(), &addr.to_string(), began(), draining.clone());
-    let door = server::serve(listener, config.server.clone(), Arc::new(router), draining.clone(), config.drain);
+    let (file, listen) = (args.config.clone(), args.listen);
+    let source = Box::new(move || Config::load(&file, listen, &env).map_err(|e| e.to_string()));
+    let live = Live::new(config.clone(), source, key, handle.clone(), &addr.to_string(), began(), draining.clone());
+    let door = server::serve(listener, config.server.clone(), live.clone(), draining.clone(), config.drain);
     let door = tokio::spawn(door);
+    // On its own, so that a file which cannot be read just now holds up nothing else. What comes of it is in the log.
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            let _logged = live.reload("SIGHUP").await;
+        }
+    });
     tracing::info!(%addr, agents = config.agents.len(), store = %config.store.display(), "serving");
     if config.agents.is_empty() {
         tracing::warn!(config = %args.config.display(), "no agent is configured: every call will be refused");

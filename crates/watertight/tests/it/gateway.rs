@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -51,6 +52,12 @@ impl Config {
     /// A setting of its store.
     pub(crate) fn store(mut self, line: &str) -> Self {
         writeln!(self.store, "{line}").unwrap();
+        self
+    }
+
+    /// Tables of their own, as they are.
+    pub(crate) fn tables(mut self, text: &str) -> Self {
+        self.agents.push_str(text);
         self
     }
 
@@ -140,6 +147,24 @@ impl Gateway {
         let (mut child, _) = self.running.take().expect("the gateway is running");
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// Where its configuration is.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.dir.path().join("watertight.toml")
+    }
+
+    /// Changes its file: every `from` becomes `to`.
+    #[track_caller]
+    pub(crate) fn rewrite(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(self.config()).unwrap();
+        assert!(text.contains(from), "{from} is not in it:\n{text}");
+        fs::write(self.config(), text.replace(from, to)).unwrap();
+    }
+
+    /// Tells it to read its configuration again, without waiting.
+    pub(crate) fn hang_up(&self) {
+        self.signal("HUP");
     }
 
     /// Stops the process for a while, as a frozen machine would.

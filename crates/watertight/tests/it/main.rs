@@ -22,6 +22,7 @@ mod disk;
 mod faults;
 mod kit;
 mod limits;
+mod reload;
 mod rest;
 mod retention;
 mod sdk;
