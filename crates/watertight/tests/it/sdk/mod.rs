@@ -86,6 +86,11 @@ macro_rules! cells {
             fn to_jsonrpc() {
                 through(Sdk::$client, Binding::$binding, AGENT, Binding::JsonRpc);
             }
+
+            #[test]
+            fn to_rest() {
+                through(Sdk::$client, Binding::$binding, AGENT, Binding::Rest);
+            }
         }
     )* };
 }
