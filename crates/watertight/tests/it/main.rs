@@ -12,8 +12,10 @@ mod gateway;
 mod http;
 mod peer;
 
+mod bindings;
 mod breaker;
 mod cancel;
+mod cards;
 mod chaos;
 mod cli_agents;
 mod crash;

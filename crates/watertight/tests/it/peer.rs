@@ -19,8 +19,10 @@ use crate::http::{Body, Head, read_head};
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) head: Head,
-    /// The JSON-RPC request, or null where the body is none.
+    /// The JSON-RPC request, or null where the body is none; what HTTP+JSON says by verb and path stands here as well.
     pub(crate) rpc: Value,
+    /// It came in HTTP+JSON.
+    pub(crate) rest: bool,
     pub(crate) at: Instant,
 }
 
@@ -31,6 +33,12 @@ impl Received {
 
     pub(crate) fn params(&self) -> &Value {
         &self.rpc["params"]
+    }
+
+    /// Without its query.
+    pub(crate) fn path(&self) -> &str {
+        let target = self.head.line.split(' ').nth(1).unwrap_or("");
+        target.split('?').next().unwrap_or("")
     }
 
     /// Whether this request asks the agent to do work.
@@ -64,11 +72,28 @@ pub(crate) enum Card {
     Silent,
     Plain,
     Streaming,
+    /// These interfaces, as (binding, path), and whether it streams. Nothing is answered anywhere else.
+    Interfaces(&'static [(&'static str, &'static str)], bool),
+}
+
+impl Card {
+    /// Whether an interface is there. `path` is a request's, so that HTTP+JSON stands below its interface's.
+    fn serves(self, rest: bool, path: &str) -> bool {
+        match self {
+            Card::Interfaces(list, _) => list.iter().any(|(binding, base)| match (rest, *binding) {
+                (true, "HTTP+JSON") => path.starts_with(&format!("{}/", base.trim_end_matches('/'))),
+                (false, "JSONRPC") => path == *base,
+                _ => false,
+            }),
+            Card::Missing | Card::Silent | Card::Plain | Card::Streaming => true,
+        }
+    }
 }
 
 #[derive(Default)]
 struct Log {
     received: Mutex<Vec<Received>>,
+    cards: Mutex<Vec<Received>>,
     working: AtomicUsize,
     most: AtomicUsize,
 }
@@ -86,15 +111,29 @@ pub(crate) struct Peer {
 type Open = Arc<Mutex<BTreeMap<usize, TcpStream>>>;
 
 impl Peer {
-    /// Starts a peer whose every POST is answered by the script.
+    /// Starts a peer whose every call is answered by the script.
     pub(crate) fn start<S>(card: Card, script: S) -> Self
     where
+        S: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
+    {
+        let served = move |request: &Received, wire: &mut Wire| match card.serves(request.rest, request.path()) {
+            true => script(request, wire),
+            false => wire.answer(404, "text/plain", b"nothing here"),
+        };
+        Self::with_cards(move |request, wire| answer_get(request, card, wire), served)
+    }
+
+    /// The same with a script for its cards, too.
+    pub(crate) fn with_cards<C, S>(cards: C, script: S) -> Self
+    where
+        C: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
         S: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let mut peer = Self { addr, log: Arc::default(), stop: Arc::default(), open: Arc::default(), accepting: None };
-        let (log, stop, open, script) = (peer.log.clone(), peer.stop.clone(), peer.open.clone(), Arc::new(script));
+        let (log, stop, open) = (peer.log.clone(), peer.stop.clone(), peer.open.clone());
+        let (cards, script) = (Arc::new(cards), Arc::new(script));
         peer.accepting = Some(thread::spawn(move || {
             for (n, socket) in listener.incoming().enumerate() {
                 if stop.load(Ordering::SeqCst) {
@@ -104,9 +143,9 @@ impl Peer {
                 socket.set_nodelay(true).ok();
                 let Ok(copy) = socket.try_clone() else { continue };
                 open.lock().unwrap().insert(n, copy);
-                let (log, open, script) = (log.clone(), open.clone(), script.clone());
+                let (log, open, cards, script) = (log.clone(), open.clone(), cards.clone(), script.clone());
                 thread::spawn(move || {
-                    let reset = serve(socket, addr, card, &log, &*script);
+                    let reset = serve(socket, &log, &*cards, &*script);
                     // A reset is sent when the last copy of a socket that must not linger is closed: this one.
                     let last = open.lock().unwrap().remove(&n);
                     if let (true, Some(last)) = (reset, last) {
@@ -140,7 +179,12 @@ impl Peer {
         format!("http://{}/", self.addr)
     }
 
-    /// Everything that was received by POST, in the order of arrival.
+    /// Every request for a card.
+    pub(crate) fn cards(&self) -> Vec<Received> {
+        self.log.cards.lock().unwrap().clone()
+    }
+
+    /// Every call that was received, in the order of arrival.
     pub(crate) fn received(&self) -> Vec<Received> {
         self.log.received.lock().unwrap().clone()
     }
@@ -174,8 +218,9 @@ impl Drop for Peer {
 }
 
 /// Serves one connection; true where it is to be reset.
-fn serve<S>(socket: TcpStream, addr: SocketAddr, card: Card, log: &Log, script: &S) -> bool
+fn serve<C, S>(socket: TcpStream, log: &Log, cards: &C, script: &S) -> bool
 where
+    C: Fn(&Received, &mut Wire) -> After + Send + Sync,
     S: Fn(&Received, &mut Wire) -> After + Send + Sync,
 {
     let mut from = BufReader::new(socket);
@@ -184,10 +229,12 @@ where
         let Ok(bytes) = body.all() else { return false };
         from = body.into_inner();
         let Ok(socket) = from.get_ref().try_clone() else { return false };
-        let rpc = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        let received = Received { head, rpc, at: now() };
-        let mut wire = Wire { id: received.rpc["id"].clone(), socket, kept: None };
-        let after = if received.head.line.starts_with("POST ") {
+        let said = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        let by_path = of_path(&head.line, &said);
+        let (rpc, rest) = by_path.map_or((said, false), |rpc| (rpc, true));
+        let received = Received { head, rpc, rest, at: now() };
+        let mut wire = Wire { id: received.rpc["id"].clone(), rest, socket, kept: None };
+        let after = if rest || received.head.line.starts_with("POST ") {
             log.received.lock().unwrap().push(received.clone());
             if received.executes() {
                 let working = log.working.fetch_add(1, Ordering::SeqCst) + 1;
@@ -199,7 +246,8 @@ where
             }
             after
         } else {
-            answer_get(&received, addr, card, &mut wire)
+            log.cards.lock().unwrap().push(received.clone());
+            cards(&received, &mut wire)
         };
         match after {
             After::KeepOpen => {}
@@ -213,28 +261,65 @@ where
     false
 }
 
-fn answer_get(request: &Received, addr: SocketAddr, card: Card, wire: &mut Wire) -> After {
-    let wanted = request.head.line.contains("/.well-known/agent-card.json");
-    if card == Card::Silent {
-        wire.hold(Duration::from_secs(600));
-        return After::Close;
-    }
-    if card == Card::Missing || !wanted {
-        return wire.answer(404, "text/plain", b"nothing here");
-    }
-    let card = json!({
+/// What an HTTP+JSON request asks, as JSON-RPC would say it; `None` where the path is no operation's.
+fn of_path(line: &str, body: &Value) -> Option<Value> {
+    let mut words = line.split(' ');
+    let (verb, target) = (words.next()?, words.next()?);
+    let path = target.split('?').next()?;
+    let (method, params) = if path.ends_with("/message:send") && verb == "POST" {
+        ("SendMessage", body.clone())
+    } else if path.ends_with("/message:stream") && verb == "POST" {
+        ("SendStreamingMessage", body.clone())
+    } else {
+        let (_, task) = path.split_once("/tasks/")?;
+        let (id, action) = task.split_once(':').unwrap_or((task, ""));
+        let method = match (verb, action) {
+            ("GET", "") => "GetTask",
+            ("POST", "cancel") => "CancelTask",
+            ("POST" | "GET", "subscribe") => "SubscribeToTask",
+            _ => return None,
+        };
+        (method, json!({"id": id}))
+    };
+    Some(json!({"method": method, "params": params}))
+}
+
+/// A card with these interfaces, as (binding, path at the host).
+pub(crate) fn card_of(host: &str, interfaces: &[(&str, &str)], streaming: bool) -> Value {
+    let interface = |(binding, path): &(&str, &str)| json!({"url": format!("http://{host}{path}"), "protocolBinding": binding, "protocolVersion": "1.0"});
+    json!({
         "name": "scripted", "description": "An agent that does what a test says.", "version": "1.0.0",
-        "supportedInterfaces": [{"url": format!("http://{addr}/"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
-        "capabilities": {"streaming": card == Card::Streaming, "pushNotifications": false},
+        "supportedInterfaces": interfaces.iter().map(interface).collect::<Vec<_>>(),
+        "capabilities": {"streaming": streaming, "pushNotifications": false},
         "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
         "skills": [{"id": "script", "name": "script", "description": "Plays its script.", "tags": ["test"]}],
-    });
+    })
+}
+
+fn answer_get(request: &Received, card: Card, wire: &mut Wire) -> After {
+    let wanted = request.path().ends_with("/.well-known/agent-card.json");
+    let (interfaces, streaming): (&[(&str, &str)], bool) = match card {
+        Card::Silent => {
+            wire.hold(Duration::from_secs(600));
+            return After::Close;
+        }
+        Card::Missing => return wire.answer(404, "text/plain", b"nothing here"),
+        Card::Plain => (&[("JSONRPC", "/")], false),
+        Card::Streaming => (&[("JSONRPC", "/")], true),
+        Card::Interfaces(list, streaming) => (list, streaming),
+    };
+    if !wanted {
+        return wire.answer(404, "text/plain", b"nothing here");
+    }
+    let card = card_of(request.head.get("host").unwrap_or(""), interfaces, streaming);
     wire.answer(200, "application/json", card.to_string().as_bytes())
 }
 
 /// The connection a request came on, for the script to use or abuse. Writing to a caller that left is no error here.
 pub(crate) struct Wire {
     id: Value,
+    /// Answers in HTTP+JSON.
+    rest: bool,
     socket: TcpStream,
     kept: Option<Vec<u8>>,
 }
@@ -276,16 +361,29 @@ impl Wire {
         if self.raw(&bytes) { After::KeepOpen } else { After::Close }
     }
 
-    /// A JSON-RPC result.
+    /// A result.
     pub(crate) fn ok(&mut self, result: &Value) -> After {
-        let body = json!({"jsonrpc": "2.0", "id": self.id, "result": result});
+        let body = if self.rest { result.clone() } else { json!({"jsonrpc": "2.0", "id": self.id, "result": result}) };
         self.answer(200, "application/json", body.to_string().as_bytes())
     }
 
-    /// A JSON-RPC error.
+    /// An error, by its JSON-RPC code.
     pub(crate) fn error(&mut self, code: i64, message: &str) -> After {
-        let body = json!({"jsonrpc": "2.0", "id": self.id, "error": {"code": code, "message": message}});
-        self.answer(200, "application/json", body.to_string().as_bytes())
+        if !self.rest {
+            let body = json!({"jsonrpc": "2.0", "id": self.id, "error": {"code": code, "message": message}});
+            return self.answer(200, "application/json", body.to_string().as_bytes());
+        }
+        let (http, status, reason) = match code {
+            -32001 => (404, "NOT_FOUND", "TASK_NOT_FOUND"),
+            -32002 => (400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
+            -32004 => (400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
+            -32005 => (400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED"),
+            -32601 => (404, "NOT_FOUND", "METHOD_NOT_FOUND"),
+            _ => (500, "INTERNAL", "INTERNAL_ERROR"),
+        };
+        let info = json!({"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": reason, "domain": "a2a-protocol.org"});
+        let body = json!({"error": {"code": http, "status": status, "message": message, "details": [info]}});
+        self.answer(http, "application/json", body.to_string().as_bytes())
     }
 
     /// Begins an event stream that lasts until the connection ends.
@@ -295,7 +393,7 @@ impl Wire {
 
     /// One event: `task`, `message`, `statusUpdate` or `artifactUpdate`.
     pub(crate) fn event(&mut self, result: &Value) -> bool {
-        let body = json!({"jsonrpc": "2.0", "id": self.id, "result": result});
+        let body = if self.rest { result.clone() } else { json!({"jsonrpc": "2.0", "id": self.id, "result": result}) };
         self.raw(format!("data: {body}\n\n").as_bytes())
     }
 
