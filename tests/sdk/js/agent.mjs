@@ -74,6 +74,9 @@ class Clerk {
       this.running.delete(taskId);
       if (canceled) return;
       artifact([textPart('slow but done')]);
+    } else if (word === 'die') {
+      await sleep(200);
+      process.exit(1);
     } else if (word === 'quiet') {
       artifact([textPart('quiet but done')]);
     } else if (word === 'book') {

@@ -16,6 +16,7 @@ import {
   withA2AExtensions,
 } from '@a2a-js/sdk/client';
 import {
+  A2AError,
   PushNotificationNotSupportedError,
   TaskNotCancelableError,
   TaskNotFoundError,
@@ -271,7 +272,25 @@ const checks = {
   },
 };
 
+// An agent that dies in the middle. Without a gateway this ends in an error of the network, and nobody knows the task.
+async function gone() {
+  const events = await stream('die');
+  assert.equal(events[0].payload.$case, 'task', show(events));
+  assert.equal(stateOf(events.at(-1)), TaskState.TASK_STATE_FAILED, show(events));
+  const why = events.at(-1).payload.value.status.message.parts[0].content.value;
+  assert.match(why, /clerk/);
+  const again = await get(taskId(events[0]));
+  assert.equal(again.status.state, TaskState.TASK_STATE_FAILED, show(again));
+  assert.equal(again.status.message.parts[0].content.value, why);
+  await assert.rejects(task('hello'), (error) => {
+    assert.ok(error instanceof A2AError, error);
+    assert.match(error.message, /Nothing listens at the agent's address/);
+    return true;
+  });
+}
+
 const EVERY = Object.keys(checks);
+checks.gone = gone;
 
 function request(what, { taskId = '', contextId = '', atOnce = false } = {}) {
   return {

@@ -14,6 +14,7 @@ Serves A2A 1.0 over the bindings named, in this order on its card (jsonrpc at /,
   extensions      a task whose artifact names the extensions that were asked for
   count N         a task that sends its artifact in N pieces
   big KB          a task with an artifact of so many kilobytes
+  die             a task in the middle of which the process ends
   anything else   a task with the artifact "echo: TEXT"
 """
 
@@ -66,6 +67,9 @@ class Clerk(AgentExecutor):
         elif word == "slow":
             await asyncio.sleep(float(rest))
             await task.add_artifact([new_text_part("slow but done")])
+        elif word == "die":
+            await asyncio.sleep(0.2)
+            os._exit(1)
         elif word == "quiet":
             await task.add_artifact([new_text_part("quiet but done")])
         elif word == "book":

@@ -97,6 +97,10 @@ impl Turn {
                     _ = ended => return,
                 }
             }
+            "die" => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                std::process::exit(1);
+            }
             "quiet" => self.artifact(vec![Part::text("quiet but done")]),
             "book" => return self.becomes(TaskState::InputRequired, Some("which day?")),
             "data" => self.artifact(vec![Part::data(offer())]),

@@ -4,6 +4,7 @@
 //! One file for each SDK that agents are made with. Each of its tests is one cell: a client, the binding it speaks, and the binding that
 //! the gateway speaks to the agent, or no gateway in between. That last one is the control: what fails there is not the gateway's.
 
+mod gone;
 mod js_agent;
 mod patience;
 mod python_agent;
@@ -68,6 +69,22 @@ impl Binding {
             Binding::Rest => "rest",
         }
     }
+
+    /// As the protocol calls it.
+    fn in_full(self) -> &'static str {
+        match self {
+            Binding::JsonRpc => "JSONRPC",
+            Binding::Rest => "HTTP+JSON",
+        }
+    }
+
+    /// Both, this one first.
+    fn first(self) -> [Binding; 2] {
+        match self {
+            Binding::JsonRpc => [Binding::JsonRpc, Binding::Rest],
+            Binding::Rest => [Binding::Rest, Binding::JsonRpc],
+        }
+    }
 }
 
 /// The tests of one cell, or of several that differ in what the client is made with and speaks.
@@ -96,21 +113,24 @@ macro_rules! cells {
 }
 use cells;
 
-/// The client's whole list through a gateway that speaks this binding to the agent.
+/// The client's whole list through a gateway that speaks this binding to the agent, as the order on its card wants it.
 #[track_caller]
-fn through(client: Sdk, spoken: Binding, agent: Sdk, spoken_to_agent: Binding) {
-    let mut agent = Agent::start(agent, &[spoken_to_agent]);
+fn through(client: Sdk, spoken: Binding, agent: Sdk, to_agent: Binding) {
+    let mut agent = Agent::start(agent, &to_agent.first());
     let settings = ["max_in_flight = 64", "max_result_bytes = \"4MiB\""];
     let gateway = Config::new().agent("clerk", &agent.url, &settings).start();
     let verdicts = run(client, spoken, &format!("http://{}/agents/clerk/", gateway.addr()), &[]);
     agent.assert_alive();
     judge(&verdicts, &[]);
+    let agents = gateway.client().http("GET", "/v1/agents", &[], b"").unwrap();
+    let agents: Value = serde_json::from_slice(&agents.body).unwrap();
+    assert_eq!(agents["agents"][0]["interface"]["binding"], to_agent.in_full(), "{agents}");
 }
 
 /// The client's whole list without a gateway. Every deviation is expected, so that one which is gone is noticed.
 #[track_caller]
 fn without(client: Sdk, spoken: Binding, agent: Sdk, deviations: &[Deviation]) {
-    let agent = Agent::start(agent, &[Binding::JsonRpc, Binding::Rest]);
+    let agent = Agent::start(agent, &Binding::JsonRpc.first());
     judge(&run(client, spoken, &agent.url, &[]), deviations);
 }
 

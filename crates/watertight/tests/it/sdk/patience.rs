@@ -7,7 +7,7 @@ use crate::gateway::Config;
 
 #[test]
 fn a_silent_agent_does_not_fail_the_default_python_client() {
-    let agent = Agent::start(Sdk::Python, &[Binding::JsonRpc, Binding::Rest]);
+    let agent = Agent::start(Sdk::Python, &Binding::Rest.first());
     let gateway = Config::new().agent("clerk", &agent.url, &[]).start();
     let through = format!("http://{}/agents/clerk", gateway.addr());
     let patient = |spoken, url: &str| run(Sdk::Python, spoken, url, &["patience"]).remove(0);
