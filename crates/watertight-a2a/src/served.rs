@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::card::CARD_LIMITS;
+use crate::card::{CARD_LIMITS, MAX_ENTRIES};
 use crate::json::{self, Kind, Value};
 use crate::text::{ObjectWriter, quote};
 
@@ -53,7 +53,7 @@ const REQUIRED: [(&str, Kind, &[u8]); 6] = [
 pub fn served_card(upstream: Option<&[u8]>, served: &ServedAs<'_>) -> Vec<u8> {
     let card = upstream.filter(|bytes| json::check(bytes, &CARD_LIMITS).is_ok());
     let root = Value::of(card.unwrap_or(b"{}"));
-    let scrub = Scrub { authority: served.upstream_authority.and_then(split_authority) };
+    let scrub = Scrub { own: own_authorities(root, served.upstream_authority) };
     let mut out = Vec::with_capacity(root.raw().len() + 512);
     let mut object = ObjectWriter::open(&mut out);
 
@@ -122,9 +122,32 @@ fn write_ours(root: Value<'_>, served: &ServedAs<'_>, scrub: &Scrub, object: &mu
     }
 }
 
+/// The agent's authorities: the one that it is called at, and those at which its card says that it can be.
+fn own_authorities(root: Value<'_>, upstream: Option<&str>) -> Vec<Authority> {
+    let lists = ["supportedInterfaces", "additionalInterfaces"].into_iter().filter_map(|name| root.get(name));
+    let urls = lists.flat_map(|list| list.items().take(MAX_ENTRIES)).filter_map(|item| item.get("url"));
+    let urls: Vec<_> = urls.chain(root.get("url")).filter_map(|url| url.as_str()).collect();
+    let named = urls.iter().filter_map(|url| {
+        // gRPC interfaces may name `host:port` alone.
+        let rest = url.split_once("://").map_or(url.as_ref(), |(_, rest)| rest);
+        let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or("");
+        split_authority(authority.rsplit('@').next().unwrap_or(authority))
+    });
+    let mut own: Vec<Authority> = upstream.and_then(split_authority).into_iter().collect();
+    for authority in named {
+        if !own.contains(&authority) {
+            own.push(authority);
+        }
+    }
+    own
+}
+
+/// Host and port.
+type Authority = (String, Option<u16>);
+
 /// Copies values without what points at the agent itself.
 struct Scrub {
-    authority: Option<(String, Option<u16>)>,
+    own: Vec<Authority>,
 }
 
 impl Scrub {
@@ -187,7 +210,7 @@ impl Scrub {
 
     /// Text without the agent's own addresses, bounded.
     fn text(&self, text: &str) -> String {
-        if self.authority.is_none() || !text.contains(':') {
+        if self.own.is_empty() || !text.contains(':') {
             return bounded(text);
         }
         let mut out = String::with_capacity(text.len());
@@ -205,35 +228,39 @@ impl Scrub {
 
     /// Whether a value is a URL at the agent's own authority, and nothing else.
     fn hides(&self, value: Value<'_>) -> bool {
-        self.authority.is_some() && value.as_str().is_some_and(|text| self.is_own(text.trim()))
+        !self.own.is_empty() && value.as_str().is_some_and(|text| self.is_own(text.trim()))
     }
 
     fn is_own(&self, url: &str) -> bool {
-        let Some((host, port)) = &self.authority else { return false };
-        let (scheme, rest) = url.split_once("://").unwrap_or(("", url.strip_prefix("//").unwrap_or(url)));
-        let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
-        let (authority, tail) = rest.split_at(end);
-        let authority = authority.rsplit('@').next().unwrap_or(authority);
-        let Some((their_host, their_port)) = split_authority(authority) else { return false };
-        if their_host != *host || scheme.contains(char::is_whitespace) {
-            return false;
-        }
-        let default = match scheme.to_ascii_lowercase().as_str() {
-            "http" | "ws" => Some(80),
-            "https" | "wss" => Some(443),
-            // Without a scheme it is only an address if it says where: `host:port`, `//host`, `host/path`.
-            "" => return their_port == *port && (their_port.is_some() || !tail.is_empty() || url.starts_with("//")),
-            _ => None,
-        };
-        match (their_port.or(default), port) {
-            (theirs, Some(port)) => theirs == Some(*port),
-            (theirs, None) => matches!(theirs, None | Some(80 | 443)),
-        }
+        self.own.iter().any(|authority| is_at(url, authority))
+    }
+}
+
+/// Whether a URL is at that authority.
+fn is_at(url: &str, (host, port): &Authority) -> bool {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url.strip_prefix("//").unwrap_or(url)));
+    let end = rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let authority = authority.rsplit('@').next().unwrap_or(authority);
+    let Some((their_host, their_port)) = split_authority(authority) else { return false };
+    if their_host != *host || scheme.contains(char::is_whitespace) {
+        return false;
+    }
+    let default = match scheme.to_ascii_lowercase().as_str() {
+        "http" | "ws" => Some(80),
+        "https" | "wss" => Some(443),
+        // Without a scheme it is only an address if it says where: `host:port`, `//host`, `host/path`.
+        "" => return their_port == *port && (their_port.is_some() || !tail.is_empty() || url.starts_with("//")),
+        _ => None,
+    };
+    match (their_port.or(default), port) {
+        (theirs, Some(port)) => theirs == Some(*port),
+        (theirs, None) => matches!(theirs, None | Some(80 | 443)),
     }
 }
 
 /// Host in lower case, without a final dot, and port.
-fn split_authority(authority: &str) -> Option<(String, Option<u16>)> {
+fn split_authority(authority: &str) -> Option<Authority> {
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
             (host, Some(port.parse().ok()?))

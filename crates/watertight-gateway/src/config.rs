@@ -8,6 +8,7 @@ mod compare;
 mod key;
 pub mod keys;
 mod meant;
+mod net;
 mod reference;
 mod report;
 mod sample;
@@ -35,6 +36,7 @@ use crate::{AgentSpec, Kept, Started, StoreSpec, hub};
 
 pub use compare::{changes, effective, waiting};
 pub use key::InstanceKey;
+pub use net::Net;
 pub use reference::reference;
 pub use report::Invalid;
 pub use sample::{MARK, sample};
@@ -54,6 +56,8 @@ pub struct Config {
     pub kept: Kept,
     /// The base of every URL that it gives out, without a slash at the end; what the client used, if there is none.
     pub public_url: Option<String>,
+    /// The proxies whose word about the way in counts.
+    pub trusted_proxies: Vec<Net>,
     /// The front door's limits.
     pub server: Server,
     /// How long a drain may take.

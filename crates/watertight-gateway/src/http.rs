@@ -12,8 +12,8 @@ pub mod sse;
 
 mod api;
 mod cards;
-
 mod line;
+mod public;
 mod reload;
 mod render;
 mod reply;

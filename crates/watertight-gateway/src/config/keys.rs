@@ -69,6 +69,8 @@ pub enum Kind {
     Name,
     /// Names of agents.
     Names,
+    /// Addresses and networks.
+    Nets,
     /// Where a secret is: `env:NAME` or `file:PATH`.
     Secret,
     /// Names of headers, each with the place of a secret.

@@ -16,7 +16,7 @@ use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_bu
 use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
-use super::{Agent, Caller, Config, KeyFile, Server, units};
+use super::{Agent, Caller, Config, KeyFile, Net, Server, units};
 use crate::Kept;
 use crate::agents::{AgentConfig, Binding, Mode};
 
@@ -44,8 +44,12 @@ pub(super) fn config(
     let max_behind = judge.count(file.server.max_behind.as_ref(), 0, 64) as usize;
     let public_url = file.server.public_url.as_ref().and_then(|url| {
         let uri = judge.url(url, "public_url")?;
+        if uri.query().is_some() {
+            judge.say(url, "public_url has a query, and paths could not follow it");
+        }
         Some(uri.to_string().trim_end_matches('/').to_owned())
     });
+    let trusted_proxies = judge.nets(file.server.trusted_proxies.as_deref().unwrap_or_default());
     let kept = Kept {
         retention: judge.span(file.store.retention.as_ref(), Kept::default().retention),
         dedupe_window: judge.span(file.store.dedupe_window.as_ref(), Kept::default().dedupe_window),
@@ -62,6 +66,7 @@ pub(super) fn config(
         store: dir.join(file.store.path.as_ref().map_or("data", |path| path.as_ref())),
         kept,
         public_url,
+        trusted_proxies,
         server: judge.server(&file.server),
         drain: judge.wait(file.drain.limit.as_ref(), Duration::from_secs(20)),
         max_delegations,
@@ -128,6 +133,17 @@ impl Judge<'_> {
             self.say(header, "max_header_bytes is below 8KiB, and ordinary requests would not pass");
         }
         server
+    }
+
+    fn nets(&mut self, written: &[Text]) -> Vec<Net> {
+        let mut nets = Vec::new();
+        for text in written {
+            match text.as_ref().parse() {
+                Ok(net) => nets.push(net),
+                Err(message) => self.say(text, message),
+            }
+        }
+        nets
     }
 
     fn callers(&mut self, written: BTreeMap<Text, written::Caller>, agents: &BTreeMap<AgentId, Agent>) -> Vec<Caller> {

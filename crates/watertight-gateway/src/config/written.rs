@@ -28,6 +28,7 @@ pub(super) struct File {
 #[serde(deny_unknown_fields)]
 pub(super) struct Server {
     pub(super) public_url: Option<Text>,
+    pub(super) trusted_proxies: Option<Vec<Text>>,
     pub(super) max_connections: Option<Spanned<u32>>,
     pub(super) max_streams_per_connection: Option<Spanned<u32>>,
     pub(super) max_header_bytes: Option<Text>,

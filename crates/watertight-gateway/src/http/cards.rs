@@ -43,7 +43,6 @@ pub(super) fn serve(
     };
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(MAX_AGE));
-    headers.insert(header::VARY, HeaderValue::from_static("host"));
     headers.extend(HeaderValue::try_from(etag).ok().map(|etag| (header::ETAG, etag)));
     headers
         .extend(HeaderValue::try_from(httpdate::fmt_http_date(since)).ok().map(|since| (header::LAST_MODIFIED, since)));

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
 use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use watertight_a2a::call::{Call, List, Send, TaskRef};
 use watertight_a2a::error::{A2a, Error};
 use watertight_a2a::event::wrap;
@@ -22,6 +22,7 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
 use super::auth::Who;
+use super::body::Body;
 use super::render;
 use super::router::Router;
 use super::sse::{Events, Shape};
@@ -29,6 +30,9 @@ use crate::error::{Limits, Problem};
 use crate::handle::{Declined, Filter, NewCall, NoPage, Trace, Want};
 use crate::hub::{EventId, TaskView};
 use crate::states::state_of;
+
+/// The most extensions that an answer names.
+const MAX_NAMED: usize = 32;
 
 /// Where a request came in, and from whom.
 pub(super) struct Line<'a> {
@@ -75,6 +79,9 @@ impl Line<'_> {
     }
 
     pub(super) async fn carry_out(&self, shape: Shape, call: Call) -> Result<Outcome, Problem> {
+        if let Call::Send(_) | Call::Stream(_) = call {
+            self.check_extensions()?;
+        }
         match call {
             Call::Send(send) => self.send(send).await.map(Outcome::Result),
             Call::Stream(send) => self.stream(shape, send).await,
@@ -87,6 +94,52 @@ impl Line<'_> {
             Call::Subscribe(named) => self.subscribe(shape, &named).await,
             Call::CreatePush(_) | Call::GetPush(_) | Call::ListPush(_) | Call::DeletePush(_) => Err(no_push().into()),
             Call::ExtendedCard { .. } => Err(Error::a2a(A2a::ExtendedAgentCardNotConfigured).into()),
+        }
+    }
+
+    /// The extensions that the caller asks for.
+    fn asked_extensions(&self) -> impl Iterator<Item = &str> {
+        let headers = self.head.headers.get_all("a2a-extensions").iter().filter_map(|value| value.to_str().ok());
+        headers.flat_map(|value| value.split(',')).map(str::trim).filter(|uri| !uri.is_empty())
+    }
+
+    /// What the agent requires has to be asked for, as far as its card is known.
+    fn check_extensions(&self) -> Result<(), Problem> {
+        let Some(card) = self.router.handle().card(&self.agent) else { return Ok(()) };
+        let required = card.view.extensions.iter().filter(|(uri, required)| *required && !uri.is_empty());
+        let missing: Vec<&str> = required
+            .map(|(uri, _)| uri.as_str())
+            .filter(|uri| !self.asked_extensions().any(|asked| asked == *uri))
+            .take(MAX_NAMED)
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let missing = missing.join(", ");
+        let text = format!(
+            "agent {} requires extensions that were not asked for: send `A2A-Extensions: {missing}`",
+            self.agent
+        );
+        let error = Error::a2a(A2a::ExtensionSupportRequired).message(text).agent(self.agent.as_str());
+        Err(error.with("extensions", missing).into())
+    }
+
+    /// Tells the caller which of the extensions that it asked for the agent knows.
+    pub(super) fn tell_extensions(&self, response: &mut Response<Body>) {
+        let mut asked = self.asked_extensions().take(MAX_NAMED).peekable();
+        if asked.peek().is_none() {
+            return;
+        }
+        let Some(card) = self.router.handle().card(&self.agent) else { return };
+        let mut known: Vec<&str> = Vec::new();
+        for uri in asked {
+            if !known.contains(&uri) && card.view.extensions.iter().any(|(declared, _)| declared == uri) {
+                known.push(uri);
+            }
+        }
+        if !known.is_empty() {
+            let value = HeaderValue::try_from(known.join(", ")).ok();
+            response.headers_mut().extend(value.map(|value| (HeaderName::from_static("a2a-extensions"), value)));
         }
     }
 
@@ -227,8 +280,6 @@ fn trace(headers: &HeaderMap) -> Trace {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) async fn answer(line: Line<'_>, asked: Asked<'_>, body: Bytes) -> Res
         Ok(call) => call,
         Err(error) => return problem(headers, error.into()),
     };
-    match line.carry_out(Shape::Rest, call).await {
+    let mut response = match line.carry_out(Shape::Rest, call).await {
         Ok(Outcome::Result(result)) => typed(headers, json_response(StatusCode::OK, result)),
         Ok(Outcome::Events(events)) => {
             let mut response = stream_response(events);
@@ -55,9 +55,11 @@ pub(super) async fn answer(line: Line<'_>, asked: Asked<'_>, body: Bytes) -> Res
         }
         Err(why) => {
             line.log(asked.method, &why);
-            problem(headers, why)
+            return problem(headers, why);
         }
-    }
+    };
+    line.tell_extensions(&mut response);
+    response
 }
 
 /// The response for a request that has no result.

@@ -22,6 +22,7 @@ use super::auth::{Auth, Denied, Who};
 use super::body::{Body, Intake, Untaken};
 use super::line::Line;
 use super::live::{Common, Live};
+use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
 use super::{api, cards, reload, rest, rpc};
@@ -37,9 +38,7 @@ pub(super) struct Router {
     /// No longer configured: what they have can be followed to its end.
     leaving: BTreeMap<AgentId, Agent>,
     intake: Intake,
-    public_url: Option<String>,
-    /// What clients are sent to when they do not say which host they mean.
-    listening: String,
+    public: Public,
     since: SystemTime,
     draining: CancellationToken,
     live: Weak<Live>,
@@ -47,7 +46,7 @@ pub(super) struct Router {
 
 /// A path, understood.
 #[derive(Debug, PartialEq, Eq)]
-enum Route<'a> {
+pub(super) enum Route<'a> {
     Index,
     Health,
     Ready,
@@ -64,7 +63,7 @@ enum Route<'a> {
 }
 
 impl Route<'_> {
-    fn of(path: &str) -> Route<'_> {
+    pub(super) fn of(path: &str) -> Route<'_> {
         if let Some(below) = path.strip_prefix("/agents/") {
             return Route::below(below);
         }
@@ -149,8 +148,7 @@ impl Router {
             agents: config.agents.clone(),
             leaving: leaving.clone(),
             intake,
-            public_url: config.public_url.clone(),
-            listening: common.listening.clone(),
+            public: Public::new(config.public_url.as_deref(), &config.trusted_proxies, &common.listening),
             handle: common.handle.clone(),
             since: common.since,
             draining: common.draining.clone(),
@@ -175,9 +173,9 @@ impl Router {
         self.agents.get(name).or_else(|| self.leaving.get(name))
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn route(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let route = Route::of(head.uri.path());
+        let route = self.public.route(head.uri.path(), &head.headers, peer);
         if matches!(route, Route::Nothing) {
             return plain(&nothing(head.uri.path()));
         }
@@ -199,7 +197,7 @@ impl Router {
                 Ok(who) => reload::reload(self, &who).await,
                 Err(denied) => plain(&refused(denied)),
             },
-            Route::Card(agent) => self.card(&AgentId::new(agent), &head.uri, &head.headers),
+            Route::Card(agent) => self.card(&AgentId::new(agent), &head, peer),
             Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
             Route::Rest(agent, below) => self.rest(AgentId::new(agent), below, &head, body).await,
             Route::Nothing => plain(&nothing(head.uri.path())),
@@ -302,7 +300,8 @@ impl Router {
         response
     }
 
-    fn card(&self, name: &AgentId, uri: &Uri, headers: &HeaderMap) -> Response<Body> {
+    fn card(&self, name: &AgentId, head: &Parts, peer: IpAddr) -> Response<Body> {
+        let (uri, headers) = (&head.uri, &head.headers);
         let who = match self.auth.caller(uri, headers) {
             Ok(who) => who,
             Err(denied) => return plain(&refused(denied)),
@@ -311,31 +310,24 @@ impl Router {
         let Some(agent) = self.agents.get(name).filter(|_| who.may_call(name)) else { return plain(&unknown(name)) };
         let upstream = self.handle.card(name);
         let upstream = upstream.as_ref().map(|card| card.raw.as_bytes());
-        cards::serve(agent, upstream, &self.base(uri, headers), !self.auth.is_open(), self.since, headers)
-    }
-
-    /// Where callers reach this gateway: as configured, else as this one did.
-    fn base(&self, uri: &Uri, headers: &HeaderMap) -> String {
-        if let Some(url) = &self.public_url {
-            return url.clone();
-        }
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let host = host.or_else(|| uri.authority().map(http::uri::Authority::as_str));
-        let host = host.filter(|host| host.parse::<http::uri::Authority>().is_ok() && !host.contains('@'));
-        format!("http://{}", host.unwrap_or(&self.listening))
+        let base = self.public.base(uri, headers, peer);
+        let mut response = cards::serve(agent, upstream, &base, !self.auth.is_open(), self.since, headers);
+        let vary = self.public.vary().map(|names| (header::VARY, HeaderValue::from_static(names)));
+        response.headers_mut().extend(vary);
+        response
     }
 }
 
 impl Service for Router {
-    async fn call(&self, request: Request<Incoming>, _peer: IpAddr) -> Response<Body> {
-        self.route(request).await
+    async fn call(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
+        self.route(request, peer).await
     }
 
     fn panicked(&self, uri: &Uri) -> Response<Body> {
         let text = "the gateway made a mistake; it is in its log";
         let mut problem = Problem::of(Reason::Internal, text);
         problem.error.code = INTERNAL;
-        match Route::of(uri.path()) {
+        match self.public.route(uri.path(), &HeaderMap::new(), IpAddr::from([0, 0, 0, 0])) {
             Route::Rpc(_) => rpc::problem(&Id::null(), problem),
             Route::Index
             | Route::Health

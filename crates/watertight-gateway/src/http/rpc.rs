@@ -30,14 +30,16 @@ pub(super) async fn answer(line: Line<'_>, body: Bytes) -> Response<Body> {
         Ok(call) => call,
         Err(error) => return problem(&id, error.into()),
     };
-    match line.carry_out(Shape::Rpc(id.clone()), call).await {
+    let mut response = match line.carry_out(Shape::Rpc(id.clone()), call).await {
         Ok(Outcome::Result(result)) => json_response(StatusCode::OK, write_result(&id, &result)),
         Ok(Outcome::Events(events)) => stream_response(events),
         Err(why) => {
             line.log(method, &why);
-            problem(&id, why)
+            return problem(&id, why);
         }
-    }
+    };
+    line.tell_extensions(&mut response);
+    response
 }
 
 /// The response for a request that has no result.

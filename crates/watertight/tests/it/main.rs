@@ -24,6 +24,7 @@ mod disk;
 mod faults;
 mod kit;
 mod limits;
+mod proxies;
 mod reload;
 mod rest;
 mod retention;

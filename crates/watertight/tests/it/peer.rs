@@ -19,6 +19,8 @@ use crate::http::{Body, Head, read_head};
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     pub(crate) head: Head,
+    /// The body, as it came.
+    pub(crate) body: String,
     /// The JSON-RPC request, or null where the body is none; what HTTP+JSON says by verb and path stands here as well.
     pub(crate) rpc: Value,
     /// It came in HTTP+JSON.
@@ -74,6 +76,8 @@ pub(crate) enum Card {
     Streaming,
     /// These interfaces, as (binding, path), and whether it streams. Nothing is answered anywhere else.
     Interfaces(&'static [(&'static str, &'static str)], bool),
+    /// A streaming agent's, with these members in place of the usual ones; `ADDR` in them is the agent's address.
+    With(&'static str),
 }
 
 impl Card {
@@ -85,7 +89,7 @@ impl Card {
                 (false, "JSONRPC") => path == *base,
                 _ => false,
             }),
-            Card::Missing | Card::Silent | Card::Plain | Card::Streaming => true,
+            Card::Missing | Card::Silent | Card::Plain | Card::Streaming | Card::With(_) => true,
         }
     }
 }
@@ -232,7 +236,8 @@ where
         let said = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         let by_path = of_path(&head.line, &said);
         let (rpc, rest) = by_path.map_or((said, false), |rpc| (rpc, true));
-        let received = Received { head, rpc, rest, at: now() };
+        let body = String::from_utf8_lossy(&bytes).into_owned();
+        let received = Received { head, body, rpc, rest, at: now() };
         let mut wire = Wire { id: received.rpc["id"].clone(), rest, socket, kept: None };
         let after = if rest || received.head.line.starts_with("POST ") {
             log.received.lock().unwrap().push(received.clone());
@@ -306,13 +311,19 @@ fn answer_get(request: &Received, card: Card, wire: &mut Wire) -> After {
         Card::Missing => return wire.answer(404, "text/plain", b"nothing here"),
         Card::Plain => (&[("JSONRPC", "/")], false),
         Card::Streaming => (&[("JSONRPC", "/")], true),
+        Card::With(_) => (&[("JSONRPC", "/")], true),
         Card::Interfaces(list, streaming) => (list, streaming),
     };
     if !wanted {
         return wire.answer(404, "text/plain", b"nothing here");
     }
-    let card = card_of(request.head.get("host").unwrap_or(""), interfaces, streaming);
-    wire.answer(200, "application/json", card.to_string().as_bytes())
+    let host = request.head.get("host").unwrap_or("");
+    let mut published = card_of(host, interfaces, streaming);
+    if let Card::With(members) = card {
+        let members: Value = serde_json::from_str(&members.replace("ADDR", host)).unwrap();
+        published.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    }
+    wire.answer(200, "application/json", published.to_string().as_bytes())
 }
 
 /// The connection a request came on, for the script to use or abuse. Writing to a caller that left is no error here.
@@ -394,6 +405,14 @@ impl Wire {
     /// One event: `task`, `message`, `statusUpdate` or `artifactUpdate`.
     pub(crate) fn event(&mut self, result: &Value) -> bool {
         let body = if self.rest { result.clone() } else { json!({"jsonrpc": "2.0", "id": self.id, "result": result}) };
+        self.raw(format!("data: {body}\n\n").as_bytes())
+    }
+
+    /// One event, byte for byte.
+    pub(crate) fn event_raw(&mut self, result: &str) -> bool {
+        let id = &self.id;
+        let body =
+            if self.rest { result.to_owned() } else { format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#) };
         self.raw(format!("data: {body}\n\n").as_bytes())
     }
 

@@ -6,7 +6,7 @@ use crate::agent::{Agent, Step, slow};
 use crate::client::{End, answer_text, fresh, id, message, state};
 use crate::clock::{eventually, ms};
 use crate::gateway::Config;
-use crate::peer::Card;
+use crate::peer::{After, Card, Peer};
 
 fn sending(text: &str) -> String {
     json!({"message": message(text)}).to_string()
@@ -190,9 +190,293 @@ fn queries_and_bodies_may_be_written_as_protobuf_writes_them() {
 }
 
 #[test]
+fn a_failure_has_a_status_too() {
+    let errors = Peer::start(Card::Plain, |request, wire| match request.text() {
+        "own" => wire.error(-32050, "out of rooms"),
+        code => wire.error(code.parse().unwrap(), "no"),
+    });
+    let nobody = Peer::closed_port();
+    let gateway = Config::new().agent("errors", &errors.url(), &[]).agent("gone", &nobody, &["attempts = 1"]).start();
+    let client = gateway.client();
+    let send =
+        |agent: &str, text: &str| client.rest(agent, "POST /message:send", &sending(text), &[]).bare().unwrap_err();
+    let gone = send("gone", "hello");
+    assert_eq!((gone.code, gone.reason.as_str(), gone.delivery.as_str()), (502, "agent_connect_refused", "not_sent"));
+    assert!(!gone.task.is_empty(), "{gone:?}");
+    let failed = client.rest("gone", &format!("GET /tasks/{}", gone.task), "", &[]).bare().unwrap();
+    assert_eq!(
+        (state(&failed), &failed["metadata"]["watertight"]["reason"]),
+        ("FAILED", &json!("agent_connect_refused"))
+    );
+    for (text, status, name) in
+        [("-32005", 400, "CONTENT_TYPE_NOT_SUPPORTED"), ("-32602", 400, ""), ("-32603", 500, ""), ("own", 502, "")]
+    {
+        let answer = client.rest("errors", "POST /message:send", &sending(text), &[]);
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let reasons: Vec<&str> =
+            body["error"]["details"].as_array().unwrap().iter().filter_map(|d| d["reason"].as_str()).collect();
+        assert_eq!(answer.status, status, "{text}: {body}");
+        assert!(name.is_empty() || reasons.first() == Some(&name), "{text}: {body}");
+        assert_eq!(reasons.last(), Some(&"agent_error"), "{text}: {body}");
+    }
+}
+
+#[test]
+fn an_error_in_a_stream_is_an_event() {
+    let agent = Agent::start(Card::Streaming, |text| slow(text, ms(20_000)));
+    let mut gateway = Config::new().top("drain.limit = \"1s\"").agent("slow", &agent.url(), &[]).start();
+    let mut events = gateway.client().rest_events("slow", "POST /message:stream", &sending("go"), &[]);
+    let first = events.next().expect("an event").expect("a task");
+    gateway.terminate();
+    let ended = events.rest();
+    let fault = ended.error().unwrap_or_else(|| panic!("no error: {ended:?}"));
+    assert_eq!((fault.code, fault.reason.as_str(), fault.task.as_str()), (503, "shutting_down", id(&first["task"])));
+    assert_eq!(ended.end, End::Clean);
+    gateway.ended(ms(10_000));
+}
+
+/// A card with two extensions, one of which every caller must ask for.
+const EXTENDED: &str = r#"{"capabilities":{"streaming":true,"extensions":[
+    {"uri":"urn:example:must","required":true},{"uri":"urn:example:may"}]}}"#;
+
+#[test]
+fn extensions_are_asked_for_and_told() {
+    let agent = Agent::start(Card::With(EXTENDED), |text| vec![Step::Chunk(text.into()), Step::End("COMPLETED")]);
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    eventually(ms(2_000), "the card is known", || {
+        let card = client.http("GET", "/agents/any/.well-known/agent-card.json", &[], b"").unwrap();
+        String::from_utf8_lossy(&card.body).contains("urn:example:must").then_some(())
+    });
+    let both = |line: &str, extra: &[(&str, &str)]| {
+        let params = json!({"message": message("hi")});
+        let method = if line.ends_with("send") { "SendMessage" } else { "SendStreamingMessage" };
+        [client.call("any", method, &params, extra).unwrap(), client.rest("any", line, &params.to_string(), extra)]
+    };
+    for line in ["POST /message:send", "POST /message:stream"] {
+        for extra in [&[][..], &[("a2a-extensions", "urn:example:may, urn:example:mus")]] {
+            let [rpc, rest] = both(line, extra);
+            let rpc = rpc.outcome().expect_err("a required extension is missing");
+            assert_eq!((rpc.code, rpc.reason.as_str()), (-32008, "EXTENSION_SUPPORT_REQUIRED"));
+            assert!(rpc.message.contains("urn:example:must"), "{rpc:?}");
+            let rest = rest.bare().expect_err("likewise");
+            assert_eq!((rest.code, rest.reason.as_str()), (400, "EXTENSION_SUPPORT_REQUIRED"));
+        }
+        assert_eq!(agent.peer.executions(), 0, "nothing was begun");
+        assert_eq!(client.list("any").len(), 0, "and nothing kept");
+    }
+    for (asked, told) in [
+        ("urn:example:must", "urn:example:must"),
+        ("urn:example:other, urn:example:may ,urn:example:must,urn:example:may", "urn:example:may, urn:example:must"),
+    ] {
+        for line in ["POST /message:send", "POST /message:stream"] {
+            for answer in both(line, &[("a2a-extensions", asked)]) {
+                assert_eq!((answer.status, answer.head.get("a2a-extensions")), (200, Some(told)), "{line}");
+            }
+        }
+        let sent = agent.peer.received().pop().unwrap();
+        assert_eq!(sent.head.get("a2a-extensions"), Some(asked));
+    }
+    // A question about a task needs none.
+    assert_eq!(client.rest("any", "GET /tasks", "", &[]).head.get("a2a-extensions"), None);
+    let listed = client.rest("any", "GET /tasks", "", &[("a2a-extensions", "urn:example:may")]);
+    assert_eq!((listed.status, listed.head.get("a2a-extensions")), (200, Some("urn:example:may")));
+}
+
+#[test]
+fn only_version_1_0_is_spoken() {
+    let agent = Agent::echo();
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let rpc = |query: &str, version: Option<&str>| {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}).to_string();
+        let headers: Vec<(&str, &str)> = version.iter().map(|version| ("a2a-version", *version)).collect();
+        client.http("POST", &format!("/agents/any{query}"), &headers, body.as_bytes()).unwrap().outcome()
+    };
+    let rest = |query: &str, version: Option<&str>| {
+        let headers: Vec<(&str, &str)> = version.iter().map(|version| ("a2a-version", *version)).collect();
+        client.http("GET", &format!("/agents/any/tasks{query}"), &headers, b"").unwrap().bare()
+    };
+    for (query, version) in [
+        ("", Some("1.0")),
+        ("", Some("1")),
+        ("", Some("1.0.3")),
+        ("?A2A-Version=1.0", None),
+        ("?a2a-version=1.0.1&x=y", None),
+        ("?A2A-Version=1.0", Some("1.0")),
+    ] {
+        assert!(rpc(query, version).is_ok() && rest(query, version).is_ok(), "{query} {version:?}");
+    }
+    for (query, version, words) in [
+        ("", None, "no A2A version is named, which means 0.3"),
+        ("", Some(""), "no A2A version is named"),
+        ("", Some("0.3"), "A2A version 0.3 is not spoken here"),
+        ("", Some("0.3.0"), "A2A version 0.3 is not spoken here"),
+        ("?A2A-Version=0.3", None, "A2A version 0.3 is not spoken here"),
+        ("", Some("99.0"), "A2A version 99.0 is not spoken here"),
+        ("", Some("1.7"), "A2A version 1.7 is not spoken here"),
+        ("?A2A-Version=0.3", Some("1.0"), "A2A version 1.0 and 0.3 is not spoken here"),
+        ("?A2A-Version=1.0&a2a-version=0.3", None, "A2A version 1.0, 0.3 is not spoken here"),
+    ] {
+        let (rpc, rest) = (rpc(query, version).unwrap_err(), rest(query, version).unwrap_err());
+        assert_eq!((rpc.code, rpc.reason.as_str()), (-32009, "VERSION_NOT_SUPPORTED"), "{query} {version:?}");
+        assert_eq!((rest.code, rest.reason.as_str()), (400, "VERSION_NOT_SUPPORTED"), "{query} {version:?}");
+        for fault in [rpc, rest] {
+            assert!(fault.message.starts_with(words) && fault.message.ends_with("`A2A-Version: 1.0`"), "{fault:?}");
+        }
+    }
+}
+
+#[test]
+fn the_tenant_reaches_the_agent_wherever_it_was_said() {
+    let agent = Agent::start(
+        Card::With(
+            r#"{"supportedInterfaces":[{"url":"http://ADDR/","protocolBinding":"JSONRPC",
+        "protocolVersion":"1.0","tenant":"of-the-card"}]}"#,
+        ),
+        |text| match text {
+            "book" => vec![Step::Ask("which day?")],
+            text => vec![Step::Chunk(text.into()), Step::End("COMPLETED")],
+        },
+    );
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    eventually(ms(2_000), "the card is known", || {
+        let card = client.http("GET", "/agents/any/.well-known/agent-card.json", &[], b"").unwrap();
+        String::from_utf8_lossy(&card.body).contains("scripted").then_some(())
+    });
+    let with = |tenant: Option<&str>| {
+        let mut params = json!({"message": message("hi")});
+        if let Some(tenant) = tenant {
+            params["tenant"] = tenant.into();
+        }
+        params.to_string()
+    };
+    let sent = || agent.peer.received().iter().rfind(|r| r.executes()).unwrap().params()["tenant"].clone();
+    for (line, body, tenant) in [
+        ("POST /acme/message:send", with(None), "acme"),
+        ("POST /acme/message:stream/", with(None), "acme"),
+        ("POST /message:send?tenant=a%20b", with(None), "a b"),
+        ("POST /message:send", with(Some("acme")), "acme"),
+        ("POST /acme/message:send?tenant=acme", with(Some("acme")), "acme"),
+        ("POST /message:send", with(None), "of-the-card"),
+        ("POST /message:send", with(Some("")), "of-the-card"),
+    ] {
+        let answer = client.rest("any", line, &body, &[]);
+        assert_eq!((answer.status, sent()), (200, json!(tenant)), "{line}: {}", String::from_utf8_lossy(&answer.body));
+    }
+    client.rpc("any", "SendMessage", &serde_json::from_str(&with(Some("by-rpc"))).unwrap()).unwrap();
+    assert_eq!(sent(), "by-rpc");
+    let before = agent.peer.executions();
+    for (line, body, one, two) in [
+        ("POST /acme/message:send", with(Some("other")), "acme", "other"),
+        ("POST /acme/message:stream?tenant=other", with(None), "acme", "other"),
+        ("POST /message:send?tenant=third", with(Some("other")), "third", "other"),
+        ("GET /acme/tasks?tenant=other", String::new(), "acme", "other"),
+        ("POST /acme/tasks/x:cancel", r#"{"tenant":"other"}"#.to_owned(), "acme", "other"),
+    ] {
+        let fault = client.rest("any", line, &body, &[]).bare().expect_err(line);
+        let named = fault.message.contains(&format!("`{one}`")) && fault.message.contains(&format!("`{two}`"));
+        assert!(fault.code == 400 && named, "{line}: {fault:?}");
+    }
+    assert_eq!(agent.peer.executions(), before, "nothing of it was sent");
+
+    // A task is answered from the record, whatever tenant is named; and cancels go where the task went.
+    let asked = client.rest("any", "POST /acme/message:send", &json!({"message": message("book")}).to_string(), &[]);
+    let task = asked.bare().unwrap()["task"].clone();
+    for line in ["GET /tasks/ID", "GET /acme/tasks/ID", "GET /other/tasks/ID/", "GET /tasks/ID?tenant=other"] {
+        let got = client.rest("any", &line.replace("ID", id(&task)), "", &[]).bare().unwrap();
+        assert_eq!((id(&got), state(&got)), (id(&task), "INPUT_REQUIRED"), "{line}");
+    }
+    assert_eq!(
+        state(&client.rest("any", &format!("POST /acme/tasks/{}:cancel", id(&task)), "", &[]).bare().unwrap()),
+        "CANCELED"
+    );
+}
+
+#[test]
+fn what_was_written_arrives_as_it_was_written() {
+    /// Parts that a typed reader would change: a number too large for it, one with a point, `null` as content.
+    const PARTS: &str =
+        r#""parts":[{"data":null},{"data":{"b":12345678901234567890123,"a":1.0,"e":1e30}},{"text":"\u00e9","new":[]}]"#;
+    let agent = Peer::start(Card::Streaming, |request, wire| match request.method() {
+        "SendStreamingMessage" => {
+            wire.events();
+            let (task, status) = (fresh("t"), |state: &str| format!(r#""status":{{"state":"{state}","since":7.50}}"#));
+            let artifact = format!(r#"{{"artifactId":"a",{PARTS},"z":1,"y":{{"n":2e5}}}}"#);
+            wire.event_raw(&format!(
+                r#"{{"task":{{"id":"{task}","contextId":"c",{},"generation":9007199254740993}}}}"#,
+                status("TASK_STATE_WORKING")
+            ));
+            wire.event_raw(&format!(
+                r#"{{"statusUpdate":{{"taskId":"{task}","contextId":"c",{},"more":null}}}}"#,
+                status("TASK_STATE_PONDERING")
+            ));
+            wire.event_raw(&format!(
+                r#"{{"artifactUpdate":{{"taskId":"{task}","contextId":"c","artifact":{artifact},"index":3}}}}"#
+            ));
+            wire.event_raw(&format!(
+                r#"{{"statusUpdate":{{"taskId":"{task}","contextId":"c",{}}}}}"#,
+                status("TASK_STATE_COMPLETED")
+            ));
+            After::Close
+        }
+        _ => wire.error(-32001, "no such task"),
+    });
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let params = |message: &str| {
+        format!(
+            r#"{{"z":0.10,"message":{{"role":"ROLE_USER","messageId":"{message}",{PARTS},"x":{{"n":1.0}}}},"new":18446744073709551616}}"#
+        )
+    };
+    let rpc = |method: &str, params: &str| {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let answer = client.http("POST", "/agents/any", &[("a2a-version", "1.0")], body.as_bytes()).unwrap();
+        String::from_utf8(answer.body).unwrap()
+    };
+    let rest = |line: &str, body: &str| String::from_utf8(client.rest("any", line, body, &[]).body).unwrap();
+    for (n, rest_first) in [true, false].into_iter().enumerate() {
+        let streamed = match rest_first {
+            true => rest("POST /message:stream", &params(&format!("m-{n}"))),
+            false => rpc("SendStreamingMessage", &params(&format!("m-{n}"))),
+        };
+        for kept in [
+            PARTS,
+            r#""z":1,"y":{"n":2e5}"#,
+            r#""since":7.50"#,
+            "TASK_STATE_PONDERING",
+            r#""more":null"#,
+            r#""index":3"#,
+            r#""generation":9007199254740993"#,
+        ] {
+            assert!(streamed.contains(kept), "{kept} is missing in {streamed}");
+        }
+        let received = agent.received().into_iter().rfind(|r| r.executes()).unwrap().body;
+        for kept in [PARTS, r#""z":0.10"#, r#""x":{"n":1.0}"#, r#""new":18446744073709551616"#] {
+            assert!(received.contains(kept), "{kept} is missing in {received}");
+        }
+        let listed: Value = serde_json::from_str(&rest("GET /tasks?pageSize=1", "")).unwrap();
+        let task = listed["tasks"][0]["id"].as_str().unwrap().to_owned();
+        for (what, body) in [
+            ("GetTask", rpc("GetTask", &format!(r#"{{"id":"{task}"}}"#))),
+            ("GET", rest(&format!("GET /tasks/{task}"), "")),
+            ("ListTasks", rpc("ListTasks", r#"{"includeArtifacts":true,"historyLength":9}"#)),
+            ("GET", rest("GET /tasks?includeArtifacts=true&historyLength=9", "")),
+            ("SendMessage", rest("POST /message:send", &params(&format!("m-{n}")))),
+        ] {
+            for kept in [PARTS, r#""z":1,"y":{"n":2e5}"#, r#""since":7.50"#, r#""generation":9007199254740993"#] {
+                assert!(body.contains(kept), "{what}: {kept} is missing in {body}");
+            }
+        }
+    }
+    assert_eq!(agent.executions(), 2);
+}
+
+#[test]
 fn what_is_wrong_is_said_in_the_binding_s_shape() {
     let agent = Agent::echo();
-    let gateway = Config::new().agent("any", &agent.url(), &[]).top("[server]\nmax_request_bytes = \"16KiB\"").start();
+    let gateway = Config::new().agent("any", &agent.url(), &[]).top("server.max_request_bytes = \"16KiB\"").start();
     let client = gateway.client();
     let large = json!({"message": message(&"x".repeat(20 << 10))}).to_string();
     for (agent, line, body, code, words) in [

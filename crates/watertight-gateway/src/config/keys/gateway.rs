@@ -118,6 +118,16 @@ pub(super) const SERVER: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "server.trusted_proxies",
+        kind: Kind::Nets,
+        otherwise: "none",
+        example: "[\"127.0.0.1\", \"10.0.0.0/8\"]",
+        doc: "The proxies whose Forwarded and X-Forwarded-Proto, -Host and -Prefix count, where there is no public_url.",
+        more: "They decide which URLs callers are given, so name only proxies that overwrite what callers send.",
+        read: Read::Gateway(|c| Value::list(&c.trusted_proxies)),
+        ..KEY
+    },
+    Key {
         path: "server.max_delegations",
         kind: Kind::Count,
         default: Some("100000"),

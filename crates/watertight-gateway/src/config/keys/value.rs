@@ -51,6 +51,11 @@ impl Value {
         text.map_or(Value::None, |text| Value::Text(text.to_string()))
     }
 
+    /// Several, if there are any.
+    pub(super) fn list(list: &[impl ToString]) -> Value {
+        if list.is_empty() { Value::None } else { Value::List(list.iter().map(ToString::to_string).collect()) }
+    }
+
     /// As it would be written in the file, without quotes; a secret is `(secret)`, nothing is `-`.
     pub fn shown(&self) -> String {
         match self {
