@@ -1,6 +1,5 @@
 //! Asking an agent to stop. One try; whatever the answer is, it becomes one of four words, and nothing else.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -11,9 +10,9 @@ use watertight_engine::ids::RemoteId;
 use watertight_engine::input::CancelAnswer;
 use watertight_policy::time::Time;
 
-use super::Agent;
 use super::ask::Along;
 use super::endpoints::Endpoints;
+use super::{Agent, Named};
 use crate::states::state_of;
 
 /// The longest that one try may take.
@@ -21,10 +20,10 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 impl Agent {
     /// Asks the agent to stop working on a task of its own; gives up at `until`, and after three seconds at the latest.
-    /// `tenant`: the one that the caller named.
-    pub async fn cancel(&self, remote_task: &RemoteId, tenant: Option<Arc<str>>, until: Time) -> CancelAnswer {
+    pub async fn cancel(&self, remote_task: &RemoteId, named: &Named, until: Time) -> CancelAnswer {
         let left = Duration::from_micros(until.since(self.asker.clock.now()).as_micros());
-        let along = Along { tenant, ..Along::default() };
+        let (tenant, extensions) = (named.tenant.clone(), named.extensions.clone());
+        let along = Along { tenant, extensions, ..Along::default() };
         let asked = timeout(LIMIT.min(left), self.try_cancel(remote_task, &along));
         let answer = asked.await.unwrap_or(CancelAnswer::Failed);
         tracing::debug!(agent = %self.asker.config.name, ?answer, "CancelTask");

@@ -4,6 +4,7 @@
 //! Nobody waits for a card but the first send, and that one not long. A card is a wish, not an order: an interface at
 //! another scheme, host or port than the configured one is not used, since the credentials are for that one alone.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub(super) struct Cards {
     /// A first fetch has ended, one way or the other.
     looked: watch::Sender<bool>,
     doubt: Arc<Notify>,
+    /// The last fetch failed.
+    missing: AtomicBool,
     born: Instant,
 }
 
@@ -74,6 +77,7 @@ impl Cards {
             state: Mutex::new(state),
             looked: watch::Sender::new(false),
             doubt: Arc::default(),
+            missing: AtomicBool::new(false),
             born: Instant::now(),
         }
     }
@@ -88,8 +92,10 @@ impl Cards {
 
     /// The endpoints, after a short wait for the first card.
     pub(super) async fn settled_endpoints(&self, wait: Duration) -> Arc<Endpoints> {
-        let mut looked = self.looked.subscribe();
-        let _ = timeout_at(self.born + wait, looked.wait_for(|looked| *looked)).await;
+        if !*self.looked.borrow() {
+            let mut looked = self.looked.subscribe();
+            let _ = timeout_at(self.born + wait, looked.wait_for(|looked| *looked)).await;
+        }
         self.endpoints()
     }
 
@@ -100,7 +106,7 @@ impl Cards {
 
     /// The agent answers, and its card did not: it may do so by now.
     pub(super) fn missed(&self) {
-        if self.lock().failures > 0 {
+        if self.missing.load(Ordering::Relaxed) {
             self.doubt();
         }
     }
@@ -157,6 +163,7 @@ impl Cards {
                 pause
             }
         };
+        self.missing.store(state.failures > 0, Ordering::Relaxed);
         drop(state);
         self.looked.send_replace(true);
         pause

@@ -333,10 +333,22 @@ impl Agent {
     }
 }
 
-/// The tenant at the agent that a caller's params name.
-pub fn tenant(params: &Json) -> Option<Arc<str>> {
-    let tenant = params.value().get("tenant")?.as_exact_str()?;
-    (!tenant.is_empty()).then(|| tenant.into())
+/// What the caller that began a task named, and what goes along with a cancel of it as well.
+#[derive(Clone, Debug, Default)]
+pub struct Named {
+    /// The tenant at the agent.
+    pub tenant: Option<Arc<str>>,
+    /// A2A-Extensions: an agent that requires one does so for every operation.
+    pub extensions: Option<HeaderValue>,
+}
+
+impl Named {
+    /// By the params of a task's first message, and the header that came with it.
+    pub fn of(params: &Json, extensions: Option<HeaderValue>) -> Named {
+        let tenant = params.value().get("tenant").and_then(|tenant| tenant.as_exact_str());
+        let tenant = tenant.filter(|tenant| !tenant.is_empty()).map(|tenant| tenant.as_ref().into());
+        Named { tenant, extensions }
+    }
 }
 
 impl Drop for Agent {

@@ -28,7 +28,7 @@ use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
-use super::{Agent, AgentConfig, End, Job, Mode, News, Relay};
+use super::{Agent, AgentConfig, End, Job, Mode, Named, News, Relay};
 use crate::clock::Clock;
 
 /// What a peer does with a request.

@@ -19,7 +19,7 @@ use watertight_policy::time::{Span, Time};
 use super::Driver;
 use super::lines::{Line, Told};
 use super::shared::{Health, Shared};
-use crate::agents::{self, Agent, Job};
+use crate::agents::{Agent, Job, Named};
 use crate::clock;
 use crate::handle::{Declined, Trace};
 use crate::hub::{End, Live, Message};
@@ -214,14 +214,14 @@ async fn attempt_of(
         let fault = Fault { reason: Reason::StoreUnavailable, delivery: Delivery::NotSent, retry_after: None };
         return Outcome::Failed(fault);
     };
-    let header = |text: &String| HeaderValue::from_str(text).ok();
+    let extensions = header(message.trace.extensions.as_ref());
     let job = Job {
         dispatch,
-        traceparent: traceparent(&message.trace).as_ref().and_then(header),
-        tracestate: message.trace.state.as_ref().and_then(header),
-        extensions: message.trace.extensions.as_ref().and_then(header),
+        traceparent: header(traceparent(&message.trace).as_ref()),
+        tracestate: header(message.trace.state.as_ref()),
+        extensions: extensions.clone(),
         references: references(shared, live, &message.params).await,
-        tenant: live.tenant.get_or_init(|| agents::tenant(&message.params)).clone(),
+        tenant: live.named.get_or_init(|| Named::of(&message.params, extensions)).tenant.clone(),
         message: message.params,
     };
     let end = match send {
@@ -234,6 +234,10 @@ async fn attempt_of(
         return Outcome::Failed(relay::malformed());
     }
     ear.finish(end)
+}
+
+fn header(text: Option<&String>) -> Option<HeaderValue> {
+    HeaderValue::from_str(text?).ok()
 }
 
 /// Whether the agent gave this task id to another delegation before, that only the store knows any more.
@@ -305,17 +309,17 @@ async fn cancel_until(
     remote_task: &RemoteId,
     until: Time,
 ) -> CancelAnswer {
-    // Under the tenant that the task began in, which after a restart only the store knows.
-    let tenant = match shared.hub.live(task).and_then(|live| live.tenant.get().cloned()) {
-        Some(tenant) => tenant,
+    // After a restart only the store knows.
+    let named = match shared.hub.live(task).and_then(|live| live.named.get().cloned()) {
+        Some(named) => named,
         None => {
             let first = stored_message(shared, task, 1, false).await;
-            first.and_then(|message| agents::tenant(&message.params))
+            first.map_or_else(Named::default, |first| Named::of(&first.params, header(first.trace.extensions.as_ref())))
         }
     };
     let mut pause = CANCEL_AGAIN.0;
     loop {
-        let answer = agent.cancel(remote_task, tenant.clone(), until).await;
+        let answer = agent.cancel(remote_task, &named, until).await;
         let left = Duration::from_micros(until.since(shared.clock.now()).as_micros());
         if answer != CancelAnswer::Failed || left <= pause {
             return answer;

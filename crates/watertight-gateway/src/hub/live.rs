@@ -22,6 +22,7 @@ use super::kept::{self, Message};
 use super::reader::{Put, Reader};
 use super::view::{millis, overrule, verdict, view_of};
 use super::{Detail, End, Event, EventId, EventKind, Limits, TaskView};
+use crate::agents::Named;
 use crate::states::state_of;
 
 /// One live delegation.
@@ -33,8 +34,8 @@ pub(crate) struct Live {
     fence: u64,
     limits: Limits,
     evictions: Arc<AtomicU64>,
-    /// The tenant at the agent that the caller named, once an attempt has looked for one.
-    pub(crate) tenant: OnceLock<Option<Arc<str>>>,
+    /// What the caller that began it named toward the agent, once an attempt has looked.
+    pub(crate) named: OnceLock<Named>,
     inner: Mutex<Inner>,
 }
 
@@ -157,7 +158,7 @@ impl Live {
             fence,
             limits,
             evictions,
-            tenant: OnceLock::new(),
+            named: OnceLock::new(),
             inner: Mutex::new(inner),
         }
     }

@@ -9,7 +9,7 @@ async fn canceled(script: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static) ->
     let peer = Peer::start(move |request, _| script(request)).await;
     let agent = peer.agent(|_| {});
     let until = Time::from_millis(1_000_000) + Span::from_secs(1);
-    let answer = agent.cancel(&RemoteId::from("t-1"), None, until).await;
+    let answer = agent.cancel(&RemoteId::from("t-1"), &Named::default(), until).await;
     (answer, peer.methods())
 }
 
@@ -81,6 +81,6 @@ async fn nonsense_is_no_answer() {
     assert_eq!(canceled(|_| vec![Act::Reset]).await.0, CancelAnswer::Failed);
     assert_eq!(canceled(|_| vec![Act::Hold]).await.0, CancelAnswer::Failed);
     let gone = agent("http://127.0.0.1:1/".parse().unwrap(), |_| {});
-    assert_eq!(gone.cancel(&RemoteId::from("t-1"), None, Time::FAR).await, CancelAnswer::Failed);
-    assert_eq!(gone.cancel(&RemoteId::from("t-1"), None, Time::ZERO).await, CancelAnswer::Failed);
+    assert_eq!(gone.cancel(&RemoteId::from("t-1"), &Named::default(), Time::FAR).await, CancelAnswer::Failed);
+    assert_eq!(gone.cancel(&RemoteId::from("t-1"), &Named::default(), Time::ZERO).await, CancelAnswer::Failed);
 }

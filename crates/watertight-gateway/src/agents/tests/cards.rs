@@ -276,6 +276,6 @@ async fn a_cancel_finds_the_task_where_the_agent_was_before() {
         sleep(Duration::from_millis(10)).await;
     }
     let until = Time::from_millis(1_000_000) + Span::from_secs(2);
-    let answer = agent.cancel(&RemoteId::from("t-1"), None, until).await;
+    let answer = agent.cancel(&RemoteId::from("t-1"), &Named::default(), until).await;
     assert_eq!(answer, watertight_engine::input::CancelAnswer::Ended(watertight_engine::record::TaskState::Canceled));
 }

@@ -122,7 +122,7 @@ async fn questions_pass_while_sends_hang() {
         .collect();
     sleep(Duration::from_millis(100)).await;
     let begun = tokio::time::Instant::now();
-    agent.cancel(&RemoteId::from("t-1"), None, Time::FAR).await;
+    agent.cancel(&RemoteId::from("t-1"), &Named::default(), Time::FAR).await;
     assert!(begun.elapsed() < Duration::from_millis(300));
     hanging.iter().for_each(|one| one.abort());
 }

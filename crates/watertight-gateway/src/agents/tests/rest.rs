@@ -81,7 +81,7 @@ async fn a_message_is_sent_polled_and_canceled() {
     assert!(end.ended.is_ok());
     assert_eq!(kept.said(), ["task WORKING", "task COMPLETED"]);
     let until = Time::from_millis(1_000_000) + Span::from_secs(1);
-    let answer = agent.cancel(&RemoteId::from("t-1"), None, until).await;
+    let answer = agent.cancel(&RemoteId::from("t-1"), &Named::default(), until).await;
     assert_eq!(answer, CancelAnswer::Ended(TaskState::Canceled));
     assert_eq!(lines(&peer), ["POST /rest/message:send", "GET /rest/tasks/t-1", "POST /rest/tasks/t-1:cancel"]);
     let seen = peer.seen.lock().unwrap().clone();
@@ -231,12 +231,16 @@ async fn a_tenant_goes_along_with_everything_about_its_task() {
         let agent = peer.agent(auto);
         let mut job = job();
         job.tenant = named.map(Arc::from);
+        let own = Named { tenant: job.tenant.clone(), extensions: Some(http::HeaderValue::from_static("urn:e")) };
         assert!(send(&agent, job).await.0.ended.is_ok());
         let until = Time::from_millis(1_000_000) + Span::from_secs(1);
-        agent.cancel(&RemoteId::from("t-1"), named.map(Arc::from), until).await;
+        agent.cancel(&RemoteId::from("t-1"), &own, until).await;
         assert_eq!(lines(&peer), expected);
-        let sent = peer.calls()[0].json();
-        assert_eq!(sent["tenant"].as_str(), named.or(tenants));
+        let calls = peer.calls();
+        assert_eq!(calls[0].json()["tenant"].as_str(), named.or(tenants));
+        let cancel = calls.last().unwrap();
+        assert_eq!(cancel.json()["tenant"].as_str(), named.or(tenants));
+        assert_eq!(cancel.header("a2a-extensions").as_deref(), Some("urn:e"));
     }
 }
 
@@ -263,4 +267,25 @@ async fn a_binding_can_be_chosen() {
         assert!(send(&agent, job()).await.0.ended.is_ok());
         assert_eq!(peer.calls()[0].head.split(" HTTP").next(), Some(line), "{binding:?}");
     }
+}
+
+#[tokio::test]
+async fn a_task_that_was_taken_without_a_name_is_found_in_its_context() {
+    let peer = peer_with(&[REST], false, |_, path| match path {
+        "/rest/message:send" => http("202 Accepted", "application/json", r#"{"status":"queued"}"#),
+        path if path.starts_with("/rest/tasks?") => {
+            let mut task = task("WORKING");
+            task["history"] = json!([{"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "hi"}]}]);
+            bare(&json!({"tasks": [task], "nextPageToken": ""}))
+        }
+        _ => bare(&task("COMPLETED")),
+    })
+    .await;
+    let mut job = job();
+    job.dispatch.remote_context = Some(RemoteId::from("c-1"));
+    let (end, kept) = send(&peer.agent(auto), job).await;
+    assert!(end.ended.is_ok(), "{end:?}");
+    assert_eq!(kept.said(), ["task COMPLETED"]);
+    let listed = "GET /rest/tasks?contextId=c-1&pageSize=50&historyLength=100&includeArtifacts=false";
+    assert_eq!(lines(&peer), ["POST /rest/message:send", listed, "GET /rest/tasks/t-1"]);
 }
