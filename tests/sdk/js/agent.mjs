@@ -1,7 +1,7 @@
 // An agent written with the official JavaScript SDK: agent.mjs [BINDING …]
 //
 // Serves A2A 1.0 over the bindings named, in this order on its card (jsonrpc at /, rest below /rest; both without names). It prints
-// `listening on URL`, and ends when its standard input does. What the words of a message mean is written in ../python/agent.py.
+// `listening on URL`, and ends when its standard input does. An argument TENANT= puts a tenant on the card. What the words of a message mean is written in ../python/agent.py.
 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -93,6 +93,8 @@ class Clerk {
       artifact(userMessage.parts.slice(1));
     } else if (word === 'extensions') {
       artifact([textPart((context.context.requestedExtensions ?? []).join(','))]);
+    } else if (word === 'tenant') {
+      artifact([textPart(context.context.tenant ?? '')]);
     } else if (word === 'count') {
       const pieces = Number(rest);
       for (let n = 0; n < pieces; n++) {
@@ -116,10 +118,10 @@ class Clerk {
   }
 }
 
-function card(url, bindings) {
+function card(url, bindings, tenant) {
   const served = {
-    jsonrpc: { url, protocolBinding: 'JSONRPC', tenant: '', protocolVersion: '1.0' },
-    rest: { url: `${url}rest`, protocolBinding: 'HTTP+JSON', tenant: '', protocolVersion: '1.0' },
+    jsonrpc: { url, protocolBinding: 'JSONRPC', tenant, protocolVersion: '1.0' },
+    rest: { url: `${url}rest`, protocolBinding: 'HTTP+JSON', tenant, protocolVersion: '1.0' },
   };
   return {
     name: 'clerk',
@@ -153,11 +155,13 @@ function card(url, bindings) {
   };
 }
 
-const bindings = process.argv.length > 2 ? process.argv.slice(2) : ['jsonrpc', 'rest'];
+const named = process.argv.slice(2).filter((argument) => argument in { jsonrpc: 0, rest: 0 });
+const bindings = named.length ? named : ['jsonrpc', 'rest'];
+const tenant = process.argv.find((argument) => argument.startsWith('TENANT='))?.slice('TENANT='.length) ?? '';
 const app = express();
 const server = app.listen(0, '127.0.0.1', () => {
   const url = `http://127.0.0.1:${server.address().port}/`;
-  const about = card(url, bindings);
+  const about = card(url, bindings, tenant);
   const requestHandler = new DefaultRequestHandler(about, new InMemoryTaskStore(), new Clerk());
   const userBuilder = UserBuilder.noAuthentication;
   app.use('/.well-known/agent-card.json', agentCardHandler({ agentCardProvider: requestHandler }));

@@ -117,6 +117,10 @@ const checks = {
     assert.deepEqual(times, [...times].sort((a, b) => b - a));
     assert.ok(listed.every((t) => t.artifacts.length === 0), show(listed));
 
+    for (const [minutes, newer] of [[-10, made.length], [10, 0]]) {
+      const page = await list({ statusTimestampAfter: new Date(times[0] + minutes * 60_000).toISOString() });
+      assert.deepEqual([page.tasks.length, page.totalSize], [newer, newer], show(page));
+    }
     const waiting = await list({ status: INPUT_REQUIRED });
     assert.deepEqual(waiting.tasks.map((t) => t.id), [made[2].id], show(waiting));
     assert.equal(waiting.totalSize, 1, show(waiting));
@@ -289,8 +293,14 @@ async function gone() {
   });
 }
 
+// The tenant on the agent's card is to be echoed, by a client or by who is in between.
+async function tenant() {
+  assert.equal(textOf(await task('tenant')), 'acme');
+  assert.equal(textOf(await get(taskId((await stream('tenant'))[0]))), 'acme');
+}
+
 const EVERY = Object.keys(checks);
-checks.gone = gone;
+Object.assign(checks, { gone, tenant });
 
 function request(what, { taskId = '', contextId = '', atOnce = false } = {}) {
   return {

@@ -15,6 +15,7 @@ Serves A2A 1.0 over the bindings named, in this order on its card (jsonrpc at /,
   count N         a task that sends its artifact in N pieces
   big KB          a task with an artifact of so many kilobytes
   die             a task in the middle of which the process ends
+  tenant          a task whose artifact is the tenant that was asked for (only the JavaScript agent has some)
   anything else   a task with the artifact "echo: TEXT"
 """
 

@@ -148,6 +148,11 @@ class Checks:
         assert all(times) and times == sorted(times, reverse=True), times
         assert not any(t.artifacts for t in listed), listed
 
+        for minutes, newer in ((-10, len(made)), (10, 0)):
+            since = ListTasksRequest(context_id=context_id)
+            since.status_timestamp_after.FromNanoseconds(times[0] + minutes * 60 * 10**9)
+            page = await self.blocking.list_tasks(since)
+            assert page.total_size == len(page.tasks) == newer, page
         waiting = await self.blocking.list_tasks(ListTasksRequest(context_id=context_id, status=INPUT_REQUIRED))
         assert [t.id for t in waiting.tasks] == [made[2].id] and waiting.total_size == 1, waiting
         whole = await self.blocking.list_tasks(
@@ -307,6 +312,11 @@ class Checks:
         else:
             raise AssertionError("nobody was there, and somebody answered")
 
+    async def check_tenant(self) -> None:
+        """The tenant on the agent's card is to be echoed, by a client or by who is in between."""
+        assert text_of(await self.task("tenant")) == "acme"
+        assert text_of(await self.get(task_id((await self.events(self.streaming, "tenant"))[0]))) == "acme"
+
     async def events(
         self, client, what: str | list | Message, *, at_once: bool = False, context=None, **ids: str
     ) -> list[StreamResponse]:
@@ -368,7 +378,7 @@ async def raises(kind: type[Exception], call) -> None:
     raise AssertionError(f"no {kind.__name__}, but {result!r}")
 
 
-SEPARATE = ["patience", "gone"]
+SEPARATE = ["patience", "gone", "tenant"]
 EVERY = [n for n in (name.removeprefix("check_") for name in vars(Checks) if name.startswith("check_")) if n not in SEPARATE]
 
 

@@ -9,6 +9,7 @@ mod js_agent;
 mod patience;
 mod python_agent;
 mod rust_agent;
+mod tenant;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -172,13 +173,17 @@ struct Agent {
 impl Agent {
     /// Its card names these bindings, in this order.
     fn start(sdk: Sdk, bindings: &[Binding]) -> Self {
+        Self::start_with(sdk, bindings, &[])
+    }
+
+    fn start_with(sdk: Sdk, bindings: &[Binding], more: &[&str]) -> Self {
         let mut command = match sdk {
             Sdk::Python => program(&python(), &["python/agent.py"]),
             Sdk::Js => program(&node(), &["js/agent.mjs"]),
             Sdk::Rust => program(&rust(), &[]),
         };
         let bindings = bindings.iter().map(|binding| binding.name());
-        let mut child = command.args(bindings).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.args(bindings).args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url =
