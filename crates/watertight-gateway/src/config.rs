@@ -4,11 +4,13 @@
 //! and finds every mistake, not only the first. After that nothing reads configuration. Secrets are never in the
 //! file: it says `env:NAME` or `file:PATH`. Environment variables are read through a function that the binary gives.
 
+mod advice;
 mod compare;
 mod key;
 pub mod keys;
 mod meant;
 mod net;
+mod places;
 mod reference;
 mod report;
 mod sample;
@@ -18,6 +20,7 @@ mod shape;
 #[cfg(test)]
 mod tests;
 mod units;
+mod without;
 mod written;
 
 use std::collections::BTreeMap;
@@ -34,14 +37,17 @@ use watertight_policy::time::Span;
 use crate::agents::AgentConfig;
 use crate::{AgentSpec, Kept, Started, StoreSpec, hub};
 
-pub use compare::{changes, effective, waiting};
+pub use advice::{Finding, Level, advise};
+pub use compare::{changes, effective, waiting, written};
 pub use key::InstanceKey;
 pub use net::Net;
+pub use places::Places;
 pub use reference::reference;
 pub use report::Invalid;
 pub use sample::{MARK, sample};
 pub use schema::schema;
 pub use secret::{Env, Secret};
+pub use without::{Bound, Opens, Share, Told, Without, without};
 
 /// Everything that the gateway is told.
 #[derive(Debug, Clone)]
@@ -70,6 +76,8 @@ pub struct Config {
     pub callers: Vec<Caller>,
     /// Whom they may call.
     pub agents: BTreeMap<AgentId, Agent>,
+    /// Which keys the file says, and where.
+    pub places: Places,
 }
 
 /// Where the instance key is.
@@ -177,7 +185,9 @@ impl Config {
             };
             report::render(name, source, &[problem])
         })?;
-        meant::config(file, dir, listen, env).map_err(|problems| report::render(name, source, &problems))
+        let meant = meant::config(file, dir, listen, env);
+        let config = meant.map_err(|problems| report::render(name, source, &problems))?;
+        Ok(Config { places: Places::of(source), ..config })
     }
 
     /// What the gateway behind the door is started with.

@@ -54,6 +54,19 @@ pub fn effective(began: &Config, current: &Config) -> Json {
     Json::Object(out)
 }
 
+/// Every key that the file says, as it would be written.
+pub fn written(config: &Config) -> Vec<String> {
+    let mut out = Vec::new();
+    for key in keys::all() {
+        let agents = config.agents.iter().map(|(name, agent)| (name.as_str(), key.of_agent(agent)));
+        let callers = config.callers.iter().map(|caller| (caller.name.as_str(), key.of_caller(caller)));
+        let all = agents.chain(callers).chain([("", key.of_gateway(config))]);
+        let paths = all.filter(|(_, value)| value.is_some()).map(|(name, _)| key.at(name));
+        out.extend(paths.filter(|path| config.places.line(path).is_some()).map(|path| keys::dotted(&path)));
+    }
+    out
+}
+
 fn named<T>(
     out: &mut Vec<String>,
     table: &str,

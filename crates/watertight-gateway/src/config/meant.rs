@@ -16,7 +16,7 @@ use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_bu
 use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
-use super::{Agent, Caller, Config, KeyFile, Net, Server, units};
+use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, units};
 use crate::Kept;
 use crate::agents::{AgentConfig, Binding, Mode};
 
@@ -73,6 +73,7 @@ pub(super) fn config(
         max_behind,
         callers,
         agents,
+        places: Places::default(),
     };
     judge.problems.sort_by_key(|problem| problem.span.start);
     if judge.problems.is_empty() { Ok(config) } else { Err(judge.problems) }

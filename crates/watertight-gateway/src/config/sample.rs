@@ -19,7 +19,7 @@ const HEAD: &str = "\
 # Watertight's configuration. A line that begins with `#:` shows a default, or an example to take the mark from.
 # Lengths of time are written 500ms, 30s, 5m, 24h; sizes 64KiB, 16MiB; shares 50%. Paths are relative to this file.
 # A secret is never written here: env:NAME or file:PATH says where it is. `watertight config docs` says more of every
-# key. SIGHUP makes a running gateway read this file again.
+# key, `watertight check` what this file means. SIGHUP makes a running gateway read it again.
 ";
 
 /// The commented file, with these agents (name, URL) in it. Names and URLs are taken to be valid.

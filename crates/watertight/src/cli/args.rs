@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::exit::TABLE;
 use crate::demo;
-pub(super) use config::{ConfigArgs, ConfigCommand, InitArgs};
+pub(super) use config::{CheckArgs, ConfigArgs, ConfigCommand, InitArgs};
 pub(super) use operate::{AgentsArgs, BreakerArgs, BreakerCommand};
 
 #[derive(Debug, Parser)]
@@ -38,6 +38,12 @@ pub(super) enum Command {
     /// With --agent the gateway can be started right away.
     #[command(after_help = TABLE)]
     Init(InitArgs),
+    /// Say what a configuration means: mistakes, agents' cards, values in force, settings without effect.
+    ///
+    /// Sends no message and changes nothing. Exit codes: 0 nothing is wrong (there may be warnings), 1 something will not
+    /// work, or with --strict there are warnings, 2 the file itself makes no sense.
+    #[command(after_help = TABLE)]
+    Check(CheckArgs),
     /// What can be configured: the reference, and a schema for editors.
     #[command(after_help = TABLE)]
     Config(ConfigArgs),

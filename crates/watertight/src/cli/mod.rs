@@ -2,6 +2,7 @@
 
 mod agents;
 mod args;
+mod check;
 mod client;
 mod exit;
 mod init;
@@ -28,6 +29,7 @@ pub(crate) async fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(args).await,
         Command::Init(args) => init::run(&args),
+        Command::Check(args) => check::run(args).await,
         Command::Config(args) => {
             output::out(&match args.command {
                 ConfigCommand::Docs => watertight_gateway::config::reference(),

@@ -78,7 +78,7 @@ fn end_now() -> ! {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
-fn env(name: &str) -> Option<String> {
+pub(super) fn env(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

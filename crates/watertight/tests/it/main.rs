@@ -17,6 +17,7 @@ mod breaker;
 mod cancel;
 mod cards;
 mod chaos;
+mod check;
 mod cli_agents;
 mod crash;
 mod dedupe;

@@ -42,7 +42,7 @@ impl Value {
     }
 
     /// A length of time of the operating system's.
-    pub(super) fn time(time: Duration) -> Value {
+    pub(in super::super) fn time(time: Duration) -> Value {
         Value::Span(Span::from_micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX)))
     }
 

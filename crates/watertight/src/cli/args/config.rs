@@ -15,6 +15,25 @@ pub(in super::super) struct InitArgs {
 }
 
 #[derive(Debug, Args)]
+pub(in super::super) struct CheckArgs {
+    /// The configuration.
+    #[arg(long, value_name = "FILE", default_value = "watertight.toml")]
+    pub(in super::super) config: PathBuf,
+    /// Ask no agent for its card.
+    #[arg(long)]
+    pub(in super::super) offline: bool,
+    /// Say what fails when this agent does, and the most that it can cost: nobody is asked.
+    #[arg(long, value_name = "AGENT")]
+    pub(in super::super) without: Option<String>,
+    /// Warnings, settings without effect, and shared limits that the agent of --without can exhaust fail the check.
+    #[arg(long)]
+    pub(in super::super) strict: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(in super::super) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(in super::super) struct ConfigArgs {
     #[command(subcommand)]
     pub(in super::super) command: ConfigCommand,
