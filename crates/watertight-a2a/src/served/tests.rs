@@ -132,3 +132,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn every_address_that_the_card_names_for_itself_is_left_out() {
+    let upstream = br#"{"name":"H","url":"http://old.internal/","documentationUrl":"http://rest.internal:8080/docs",
+        "description":"see http://rest.internal:8080/x, grpc.internal:50051 and https://public.example/y",
+        "iconUrl":"http://old.internal/icon.png",
+        "supportedInterfaces":[{"url":"http://rest.internal:8080/a","protocolBinding":"HTTP+JSON"},
+            {"url":"grpc.internal:50051","protocolBinding":"GRPC"},{"url":7},{}],
+        "additionalInterfaces":"none"}"#;
+    let card = String::from_utf8(served_card(Some(upstream), &SERVED)).unwrap();
+    assert!(!card.contains(".internal"), "{card}");
+    assert!(card.contains("https://public.example/y"), "{card}");
+}

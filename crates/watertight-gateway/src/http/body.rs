@@ -167,7 +167,10 @@ impl Intake {
 }
 
 /// Reads a refused body for a moment: closing with bytes unread would reset the connection, and the refusal with it.
-fn discard(mut body: Incoming) {
+pub(super) fn discard(mut body: Incoming) {
+    if body.is_end_stream() {
+        return;
+    }
     tokio::spawn(async move {
         let read = async {
             let mut left = 64_usize << 20;

@@ -22,18 +22,21 @@ pub(super) struct Asked<'a> {
 }
 
 /// Judges what can be judged without the body. `below`: the path below the agent's address.
-pub(super) fn ask<'a>(line: &Line<'_>, below: &'a str) -> Result<Asked<'a>, Response<Body>> {
+pub(super) fn ask<'a>(line: &Line<'_>, below: &'a str) -> Result<Asked<'a>, Box<Response<Body>>> {
     let headers = &line.head.headers;
+    let refuse = |why| Err(Box::new(problem(headers, why)));
     if !line.knows_agent() {
-        return Err(problem(headers, unknown(&line.agent)));
+        return refuse(unknown(&line.agent));
     }
-    let Some(place) = Place::of(below) else { return Err(problem(headers, nothing(line.head.uri.path()))) };
+    let Some(place) = Place::of(below) else { return refuse(nothing(line.head.uri.path())) };
     let Some(method) = place.operation(line.head.method.as_str()) else {
         let text = format!("this takes {}", place.verbs().join(", "));
-        return Err(typed(headers, wrong_method(place.verbs(), &text)));
+        return Err(Box::new(typed(headers, wrong_method(place.verbs(), &text))));
     };
-    line.version().map_err(|wrong| problem(headers, wrong))?;
-    Ok(Asked { place, method })
+    match line.version() {
+        Ok(()) => Ok(Asked { place, method }),
+        Err(wrong) => refuse(wrong),
+    }
 }
 
 /// Answers one request.

@@ -19,7 +19,7 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
 
 use super::auth::{Auth, Denied, Who};
-use super::body::{Body, Intake, Untaken};
+use super::body::{Body, Intake, Untaken, discard};
 use super::line::Line;
 use super::live::{Common, Live};
 use super::public::Public;
@@ -90,7 +90,7 @@ impl Route<'_> {
         match below {
             _ if agent.is_empty() => Route::Nothing,
             "" | "/" => Route::Rpc(agent),
-            "/.well-known/agent-card.json" => Route::Card(agent),
+            "/.well-known/agent-card.json" | "/.well-known/agent-card.json/" => Route::Card(agent),
             below => Route::Rest(agent, below),
         }
     }
@@ -226,7 +226,10 @@ impl Router {
         let line = Line { router: self, who, agent, head };
         let asked = match rest::ask(&line, below) {
             Ok(asked) => asked,
-            Err(response) => return response,
+            Err(response) => {
+                discard(body);
+                return *response;
+            }
         };
         // What comes with a GET means nothing.
         let read =

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::unfold;
+use http::StatusCode;
 use tokio::time::{Instant, sleep_until};
 use watertight_a2a::event::wrap;
 use watertight_a2a::jsonrpc::{Id, write_result};
@@ -136,7 +137,8 @@ impl Pump {
             Shape::Rpc(id) => sse::write_event(None, None, &error.to_jsonrpc(id), out),
             // The binding says nothing of errors in a stream; clients know them by the event's name.
             Shape::Rest => {
-                let status = Problem::of(reason, "").http_status().as_u16();
+                // Whatever the reason: not now, and the way back is open.
+                let status = StatusCode::SERVICE_UNAVAILABLE.as_u16();
                 sse::write_event(None, Some("error"), &error.to_http(status), out);
             }
         }

@@ -325,6 +325,14 @@ fn only_version_1_0_is_spoken() {
             assert!(fault.message.starts_with(words) && fault.message.ends_with("`A2A-Version: 1.0`"), "{fault:?}");
         }
     }
+    // What is refused unread is still taken in, so that a client that is busy sending hears the answer.
+    let large = sending(&"x".repeat(8 << 20));
+    for (line, version, code) in
+        [("POST /message:send", "99.0", 400), ("POST /nothing", "1.0", 404), ("PUT /tasks", "1.0", 405)]
+    {
+        let refused = client.rest("any", line, &large, &[("a2a-version", version)]);
+        assert_eq!(refused.bare().expect_err(line).code, code, "{line}");
+    }
 }
 
 #[test]

@@ -16,10 +16,8 @@ fn ask(line: &str, body: &str) -> Result<Call, Error> {
 }
 
 fn sent(line: &str, body: &str) -> Send {
-    match ask(line, body).unwrap() {
-        Call::Send(send) | Call::Stream(send) => send,
-        other => panic!("{other:?}"),
-    }
+    let (Call::Send(send) | Call::Stream(send)) = ask(line, body).unwrap() else { panic!("{line} sends nothing") };
+    send
 }
 
 fn message(error: Error) -> String {
@@ -97,9 +95,13 @@ fn other_verbs_are_not_taken() {
 
 #[test]
 fn ids_are_single_segments() {
-    let id = |line: &str| match ask(line, "") {
-        Ok(Call::Get(Get { id, .. }) | Call::Cancel(TaskRef { id, .. }) | Call::Subscribe(TaskRef { id, .. })) => id,
-        other => panic!("{other:?}"),
+    let id = |line: &str| {
+        let call = ask(line, "").unwrap();
+        let (Call::Get(Get { id, .. }) | Call::Cancel(TaskRef { id, .. }) | Call::Subscribe(TaskRef { id, .. })) = call
+        else {
+            panic!("{line} names no task")
+        };
+        id
     };
     assert_eq!(id("GET /tasks/a%2Fb%3fc"), "a/b?c");
     assert_eq!(id("GET /tasks/%C3%A9+1"), "é+1", "a plus sign in a path is one");
@@ -115,9 +117,11 @@ fn ids_are_single_segments() {
 
 #[test]
 fn a_query_is_read_as_json_would_be() {
-    let list = |query: &str| match ask(&format!("GET /tasks?{query}"), "") {
-        Ok(Call::List(list)) => list,
-        other => panic!("{other:?}"),
+    let list = |query: &str| {
+        let Call::List(list) = ask(&format!("GET /tasks?{query}"), "").unwrap() else {
+            panic!("{query} lists nothing")
+        };
+        list
     };
     let all = List {
         context_id: Some("c 1".to_owned()),
