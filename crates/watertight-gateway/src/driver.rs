@@ -34,7 +34,7 @@ use watertight_store::{Body, Dialect, Write};
 
 use crate::hub::Stored;
 use inbox::line_of;
-pub(crate) use reload::read_record;
+pub(crate) use reload::{read_record, read_records};
 use shared::{Health, Shared};
 
 /// The driver looks around at least this often.

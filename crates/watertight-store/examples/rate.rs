@@ -1,19 +1,21 @@
-//! How many commits a second are durable with 1, 16 and 128 callers that each wait for their answer:
+//! What a call costs in the store, with 1, 16 and 128 callers: two commits, each of which its caller waits for.
 //!
 //! ```text
 //! cargo run --release -p watertight-store --example rate [DIRECTORY]
 //! ```
 //!
-//! Only the ratios within one run mean anything on another machine. With one caller every commit is a transaction of
-//! its own; with many, those that wait go together.
+//! The first commit saves a row, its message of 1.2 kB and its key; the second the row's end and a record of 1.2 kB. The
+//! second line of each pair is SQLite with the same two commits a call and nothing else: one thread, the leanest schema,
+//! all callers' calls in each transaction. Only what stands beside each other in one run can be compared.
 
 use std::error::Error;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
+use rusqlite::{Connection, params};
 use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
 use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
@@ -28,27 +30,53 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (store, lease) = Store::open(&directory, 0)?;
     let ids = AtomicU64::new(u64::try_from(now().1)? << 8);
     let mut out = std::io::stdout().lock();
-    writeln!(out, "callers  commits/s  of 1 caller  commits/transaction      p50      p99")?;
-    let mut alone = 0.0;
+    writeln!(
+        out,
+        "callers          calls/s  commits/transaction  CPU us/call  writes/call  kB/call      p50      p99"
+    )?;
     for callers in [1, 16, 128] {
-        let before = store.stats();
+        let (before, used) = (store.stats(), used());
         let mut waits = measure(&store, lease.fence, callers, &ids)?;
         let after = store.stats();
         waits.sort_unstable();
-        let rate = waits.len() as f64 / SECONDS.as_secs_f64();
-        if callers == 1 {
-            alone = rate;
-        }
         let folded = (after.commits - before.commits) as f64 / (after.transactions - before.transactions) as f64;
         let at = |part: usize| waits.get(waits.len() * part / 100).copied().unwrap_or_default().as_secs_f64() * 1e3;
-        let (p50, p99, ratio) = (at(50), at(99), rate / alone);
-        writeln!(out, "{callers:>7}  {rate:>9.0}  {ratio:>10.1}x  {folded:>19.1}  {p50:>4.2} ms  {p99:>4.2} ms")?;
+        let line = figures(waits.len(), &used);
+        writeln!(
+            out,
+            "{callers:>7}  store  {:>9}  {folded:>19.1}  {}  {:>5.2} ms  {:>5.2} ms",
+            line.0,
+            line.1,
+            at(50),
+            at(99)
+        )?;
+        let used = self::used();
+        let calls = alone(&temporary.path().join(format!("alone-{callers}")), callers)?;
+        let line = figures(calls, &used);
+        writeln!(out, "{:>7}  alone  {:>9}  {callers:>19}  {}", "", line.0, line.1)?;
     }
     store.close();
     Ok(())
 }
 
-/// How long each commit took, over all callers.
+/// CPU seconds, calls of write, and bytes written by this process.
+fn used() -> [f64; 3] {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = |at: usize| stat.rsplit(')').next()?.split_whitespace().nth(at)?.parse::<f64>().ok();
+    let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let number = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    let cpu = (ticks(11).unwrap_or_default() + ticks(12).unwrap_or_default()) / 100.0;
+    [cpu, number("syscw:").unwrap_or_default(), number("wchar:").unwrap_or_default()]
+}
+
+fn figures(calls: usize, before: &[f64; 3]) -> (String, String) {
+    let after = used();
+    let each = |at: usize| (after[at] - before[at]) / calls.max(1) as f64;
+    let rate = calls as f64 / SECONDS.as_secs_f64();
+    (format!("{rate:.0}"), format!("{:>11.0}  {:>11.1}  {:>7.1}", each(0) * 1e6, each(1), each(2) / 1e3))
+}
+
+/// How long each call took, over all callers.
 fn measure(store: &Store, fence: u64, callers: usize, ids: &AtomicU64) -> Result<Vec<Duration>, Box<dyn Error>> {
     let started = now().0;
     let caller = || {
@@ -56,10 +84,14 @@ fn measure(store: &Store, fence: u64, callers: usize, ids: &AtomicU64) -> Result
         let (sender, answers) = sync_channel(1);
         while started.elapsed() < SECONDS {
             let sent = now().0;
-            let sender = sender.clone();
-            let done = move |_, result: Result<(), CommitError>| drop(sender.send(result));
-            store.commit(0, fence, delegation(ids.fetch_add(1, Relaxed)), Box::new(done));
-            answers.recv().map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+            let writes = delegation(ids.fetch_add(1, Relaxed));
+            let end = ended(&writes);
+            for writes in [writes, end] {
+                let sender = sender.clone();
+                let done = move |_, result: Result<(), CommitError>| drop(sender.send(result));
+                store.commit(0, fence, writes, Box::new(done));
+                answers.recv().map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+            }
             waits.push(sent.elapsed());
         }
         Ok::<_, String>(waits)
@@ -74,7 +106,57 @@ fn measure(store: &Store, fence: u64, callers: usize, ids: &AtomicU64) -> Result
     })
 }
 
-/// What accepting a message saves: a row, its message of 1 KiB, its key.
+/// The same by SQLite alone; how many calls.
+fn alone(directory: &Path, fold: usize) -> Result<usize, Box<dyn Error>> {
+    std::fs::create_dir_all(directory)?;
+    let db = Connection::open(directory.join("alone.sqlite"))?;
+    db.query_row("PRAGMA journal_mode = WAL", (), |_| Ok(()))?;
+    db.execute_batch(
+        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000; PRAGMA cache_size = -16384; \
+         CREATE TABLE task (task BLOB PRIMARY KEY, state INTEGER NOT NULL, changed INTEGER NOT NULL, row BLOB NOT NULL) STRICT; \
+         CREATE TABLE body (task BLOB NOT NULL, kind INTEGER NOT NULL, bytes BLOB NOT NULL, PRIMARY KEY (task, kind)) STRICT; \
+         CREATE TABLE dedupe (message_id TEXT PRIMARY KEY, task BLOB NOT NULL) STRICT, WITHOUT ROWID;",
+    )?;
+    let run = |sql: &str, params: &[&dyn rusqlite::ToSql]| db.prepare_cached(sql)?.execute(params).map(drop);
+    let (row, text) = (vec![b'r'; 240], vec![b'm'; 1_200]);
+    let (started, mut calls) = (now().0, 0_usize);
+    while started.elapsed() < SECONDS {
+        let tasks = (calls as u64..(calls + fold) as u64).map(|n| (u128::from(n) << 80).to_be_bytes());
+        run("BEGIN IMMEDIATE", params![])?;
+        for task in tasks.clone() {
+            let message_id = format!(
+                "{:036x}",
+                u128::from_be_bytes(task).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> 3
+            );
+            run("INSERT INTO task VALUES (?1, 1, 5, ?2)", params![task, row])?;
+            run("INSERT INTO body VALUES (?1, 0, ?2)", params![task, text])?;
+            run("INSERT INTO dedupe VALUES (?1, ?2)", params![message_id, task])?;
+        }
+        run("COMMIT", params![])?;
+        run("BEGIN IMMEDIATE", params![])?;
+        for task in tasks {
+            run("UPDATE task SET state = 4, changed = 6, row = ?2 WHERE task = ?1", params![task, row])?;
+            run("INSERT INTO body VALUES (?1, 1, ?2)", params![task, text])?;
+        }
+        run("COMMIT", params![])?;
+        calls += fold;
+    }
+    Ok(calls)
+}
+
+/// What its end saves: the row, the agent's id, and the record.
+fn ended(writes: &[Write]) -> Vec<Write> {
+    let Some(Save::Delegation { row, .. }) = writes.first().map(|write| &write.save) else { return Vec::new() };
+    let mut row = row.clone();
+    row.version += 1;
+    row.state = TaskState::Completed;
+    row.remote_task = Some(format!("remote-{}", row.turn.message_id).as_str().into());
+    row.turn.phase = Phase::Ended;
+    let record = Body { dialect: Dialect::V1, bytes: vec![b'a'; 1_200].into() };
+    vec![Write { save: Save::Delegation { row, message: false, record: true }, message: None, record: Some(record) }]
+}
+
+/// What accepting a message saves: a row, its message, its key.
 fn delegation(n: u64) -> Vec<Write> {
     // Callers choose message ids at random, mostly: this is what it costs.
     let message_id = format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -84,7 +166,8 @@ fn delegation(n: u64) -> Vec<Write> {
         version: 1,
         principal: Principal { tenant: "acme".into(), caller: "planner".into() },
         agent: AgentId::new("hotels"),
-        context: format!("context-{message_id}").as_str().into(),
+        // A context that the gateway minted, in order of time.
+        context: format!("{:032x}", task.0).as_str().into(),
         remote_task: None,
         remote_context: None,
         root: task,
@@ -114,7 +197,7 @@ fn delegation(n: u64) -> Vec<Write> {
     };
     let Row { principal, agent, .. } = row.clone();
     let key = Key { principal, agent, message_id: row.turn.message_id.clone() };
-    let message = Body { dialect: Dialect::V1, bytes: vec![b'x'; 1_024].into() };
+    let message = Body { dialect: Dialect::V1, bytes: vec![b'x'; 1_200].into() };
     let save = Save::Delegation { row: Box::new(row), message: true, record: false };
     vec![
         Write { save, message: Some(message), record: None },

@@ -152,6 +152,14 @@ impl Store {
         }
     }
 
+    /// The records of several tasks, in their order; fewer, but at least one, when they are more than so many bytes.
+    pub fn records(&self, tasks: &[TaskId], bytes: usize) -> Result<Vec<Option<Record>>, ReadError> {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.records(tasks, bytes),
+            Store::Memory(store) => Ok(store.memory.records(tasks, bytes)),
+        }
+    }
+
     /// An earlier use of a messageId.
     pub fn key(&self, key: &Key) -> Result<Option<KnownKey>, ReadError> {
         match self {

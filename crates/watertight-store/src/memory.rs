@@ -87,6 +87,18 @@ impl Memory {
         self.read().record(task)
     }
 
+    /// Several, in order, until they are more than so many bytes together.
+    pub fn records(&self, tasks: &[TaskId], bytes: usize) -> Vec<Option<Record>> {
+        let shelf = self.read();
+        let mut size = 0;
+        let fits = |record: &Option<Record>| {
+            let fits = size <= bytes;
+            size += record.as_ref().map_or(0, Record::bytes);
+            fits
+        };
+        tasks.iter().map(|task| shelf.record(*task)).take_while(fits).collect()
+    }
+
     /// An earlier use of a messageId.
     pub fn key(&self, key: &Key) -> Option<KnownKey> {
         self.read().key(key)

@@ -124,29 +124,28 @@ impl SqliteStore {
     }
 
     pub(crate) fn record(&self, task: TaskId) -> Result<Option<Record>, ReadError> {
-        let fresh = |overlay: &Overlay| {
-            let fresh = overlay.get(task)?;
-            Some((fresh.record.clone(), fresh.deltas.values().cloned().collect::<Vec<_>>(), fresh.born))
-        };
-        if let Some((Some(Text::Here(whole)), deltas, _)) = fresh(&self.overlay())
+        if let Some(News { whole: Some(Text::Here(whole)), deltas, .. }) = News::of(&self.overlay(), task)
             && deltas.is_empty()
         {
             return Ok(Some(Record { whole: Some(whole), deltas: Vec::new() }));
         }
-        self.both(fresh, |fresh, view| {
-            let (whole, deltas, born) = fresh.unwrap_or_default();
-            let mut record = match whole {
-                Some(whole) => Record { whole: Some(body_of(view, task, whole)?), deltas: Vec::new() },
-                None if born => Record::default(),
-                None => Record {
-                    whole: bodies(view, task, RECORD, 0..=0)?.pop(),
-                    deltas: bodies(view, task, DELTA, i64::MIN..=i64::MAX)?,
-                },
-            };
-            for delta in deltas {
-                record.deltas.push(body_of(view, task, delta)?);
+        self.both(|overlay| News::of(overlay, task), |news, view| record_of(view, task, news))
+    }
+
+    /// Several, in order, until they are more than so many bytes together.
+    pub(crate) fn records(&self, tasks: &[TaskId], bytes: usize) -> Result<Vec<Option<Record>>, ReadError> {
+        let news = |overlay: &Overlay| tasks.iter().map(|task| News::of(overlay, *task)).collect::<Vec<_>>();
+        self.both(news, |news, view| {
+            let (mut records, mut size) = (Vec::with_capacity(tasks.len()), 0);
+            for (task, news) in tasks.iter().zip(news) {
+                let record = record_of(view, *task, news)?;
+                size += record.as_ref().map_or(0, Record::bytes);
+                records.push(record);
+                if size > bytes {
+                    break;
+                }
             }
-            Ok(record.some())
+            Ok(records)
         })
     }
 
@@ -212,6 +211,39 @@ impl SqliteStore {
     fn overlay(&self) -> RwLockReadGuard<'_, Overlay> {
         self.overlay.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is fresh of a task's record.
+#[derive(Default)]
+struct News {
+    whole: Option<Text>,
+    deltas: Vec<Text>,
+    /// The tables have nothing of it.
+    born: bool,
+}
+
+impl News {
+    fn of(overlay: &Overlay, task: TaskId) -> Option<News> {
+        let fresh = overlay.get(task)?;
+        let deltas = fresh.deltas.values().cloned().collect();
+        Some(News { whole: fresh.record.clone(), deltas, born: fresh.born })
+    }
+}
+
+fn record_of(view: &Connection, task: TaskId, news: Option<News>) -> rusqlite::Result<Option<Record>> {
+    let News { whole, deltas, born } = news.unwrap_or_default();
+    let mut record = match whole {
+        Some(whole) => Record { whole: Some(body_of(view, task, whole)?), deltas: Vec::new() },
+        None if born => Record::default(),
+        None => Record {
+            whole: bodies(view, task, RECORD, 0..=0)?.pop(),
+            deltas: bodies(view, task, DELTA, i64::MIN..=i64::MAX)?,
+        },
+    };
+    for delta in deltas {
+        record.deltas.push(body_of(view, task, delta)?);
+    }
+    Ok(record.some())
 }
 
 fn row_of(connection: &Connection, task: TaskId) -> rusqlite::Result<Option<Row>> {

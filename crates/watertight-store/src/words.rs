@@ -51,6 +51,10 @@ pub struct Record {
 }
 
 impl Record {
+    pub(crate) fn bytes(&self) -> usize {
+        self.whole.iter().chain(&self.deltas).map(|body| body.bytes.len()).sum()
+    }
+
     /// `None` if nothing is stored.
     pub(crate) fn some(self) -> Option<Record> {
         Some(self).filter(|record| record.whole.is_some() || !record.deltas.is_empty())

@@ -13,7 +13,7 @@ use watertight_engine::input::Input;
 use watertight_engine::record::Row;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
-use watertight_store::{Lease, ReadError, Store};
+use watertight_store::{Lease, ReadError, Record, Store};
 
 use super::inbox::line_of;
 use super::shared::Health;
@@ -255,7 +255,17 @@ async fn stored_record(store: &Store, task: TaskId) -> Stored {
 
 /// Waits for the disk.
 pub(crate) fn read_record(store: &Store, task: TaskId) -> Result<Stored, ReadError> {
-    let record = store.record(task)?.unwrap_or_default();
+    read_parts(store, task, store.record(task)?)
+}
+
+/// Those of several tasks, in order; fewer, but at least one, when they are more than so many bytes. Waits for the disk.
+pub(crate) fn read_records(store: &Store, tasks: &[TaskId], bytes: usize) -> Result<Vec<Stored>, ReadError> {
+    let records = store.records(tasks, bytes)?;
+    tasks.iter().zip(records).map(|(task, record)| read_parts(store, *task, record)).collect()
+}
+
+fn read_parts(store: &Store, task: TaskId, record: Option<Record>) -> Result<Stored, ReadError> {
+    let record = record.unwrap_or_default();
     // The first commit of a task leaves its record away: it is only the message.
     let message = if record.whole.is_none() { store.message(task, 1)? } else { None };
     Ok(Stored {

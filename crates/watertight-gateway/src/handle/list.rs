@@ -9,7 +9,7 @@ use watertight_policy::time::Time;
 use watertight_store::{ListQuery, ReadError, Store};
 
 use super::Page;
-use crate::driver::read_record;
+use crate::driver::{read_record, read_records};
 use crate::hub::{Hub, TaskView};
 
 /// Bytes of records on one page, about. A single one may be larger.
@@ -17,13 +17,15 @@ const PAGE_BYTES: usize = 8 << 20;
 
 pub(super) fn page(store: &Store, hub: &Hub, query: &ListQuery) -> Result<Page, ReadError> {
     let page = store.list(query)?;
+    let live: Vec<Option<TaskView>> =
+        page.rows.iter().map(|row| hub.live(row.task).and_then(|live| live.view())).collect();
+    let rest = page.rows.iter().zip(&live).filter(|(_, live)| live.is_none());
+    let rest: Vec<TaskId> = rest.map(|(row, _)| row.task).collect();
+    let mut records = read_records(store, &rest, PAGE_BYTES)?.into_iter();
     let (mut tasks, mut bytes) = (Vec::with_capacity(page.rows.len()), 0);
-    for row in &page.rows {
-        let live = hub.live(row.task).and_then(|live| live.view());
-        let view = match live {
-            Some(view) => view,
-            None => stored(store, row)?,
-        };
+    for (row, live) in page.rows.iter().zip(live) {
+        let view = live.or_else(|| Some(Hub::view_stored(row, records.next()?)));
+        let Some(view) = view else { break };
         bytes += view.record.bytes();
         if bytes > PAGE_BYTES && !tasks.is_empty() {
             break;

@@ -52,6 +52,8 @@ pub(super) struct Hand {
     versions: Versions,
     /// The connection does not wait for the disk: what it writes now is in the log already.
     pub(super) lazy: bool,
+    /// Pieces that went to the tables since the last checkpoint.
+    pub(super) pieces: usize,
     /// What came before this row of the log goes to its place before anything is removed.
     pub(super) prune_from: u64,
     _lock: File,
@@ -102,6 +104,7 @@ impl Hand {
             staged: Vec::new(),
             versions: Versions::new(),
             lazy: false,
+            pieces: 0,
             prune_from: 0,
             _lock: lock,
         }

@@ -119,10 +119,10 @@ fn inspect(connection: &Connection, path: &Path, cell: u32) -> Result<i64, OpenE
 /// Gives the journal's mode.
 fn settle(connection: &Connection) -> rusqlite::Result<String> {
     let journal = connection.query_row("PRAGMA journal_mode = WAL", (), |row| row.get(0))?;
-    // FULL: what is answered is on the disk. 1000 pages: a larger log makes no more commits, only later long ones.
+    // FULL: what is answered is on the disk. Checkpoints are made beside commits, see `settle`.
     connection.execute_batch(
-        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 1000; \
-         PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
+        "PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000; \
+         PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY; \
          PRAGMA trusted_schema = OFF;",
     )?;
     connection.busy_timeout(Duration::from_secs(5))?;

@@ -16,10 +16,13 @@ use super::overlay::Overlay;
 use super::rows;
 use crate::writer::Tidy;
 
-/// Tasks in one piece.
-const PIECE: usize = 128;
+/// Tasks in one piece. Keys and agents' ids lie anywhere in their indexes: the more go together, the fewer pages each
+/// costs; and the longer the next commit waits.
+const PIECE: usize = 256;
 /// It is worth doing.
-const SHOULD: usize = 512;
+const SHOULD: usize = 1_024;
+/// After so many pieces SQLite's own log goes into the database: about 4000 pages.
+const CHECKPOINT: usize = 4;
 /// It is done although others wait; in tasks, and in bytes.
 const MUST: (usize, usize) = (4_096, 16 << 20);
 /// Nothing more is taken: the tables cannot be written.
@@ -65,7 +68,8 @@ impl Hand {
     /// From now on a commit is answered when the disk has it.
     pub(super) fn firm(&mut self) -> rusqlite::Result<()> {
         if self.lazy {
-            self.connection.execute_batch("PRAGMA synchronous = FULL")?;
+            // The automatic checkpoint is only for what comes between ours: a commit would wait for it.
+            self.connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000")?;
             self.lazy = false;
         }
         Ok(())
@@ -83,6 +87,12 @@ impl Hand {
         while due {
             if self.settle().is_err() {
                 return when != Tidy::May;
+            }
+            self.pieces += 1;
+            if self.pieces >= CHECKPOINT || self.overlay().is_empty() {
+                // What cannot be done now is done by a later one; readers are not waited for.
+                let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()));
+                self.pieces = 0;
             }
             due = when == Tidy::Must && self.is_due(when);
         }
@@ -109,7 +119,7 @@ impl Hand {
     /// One piece.
     pub(super) fn settle(&mut self) -> rusqlite::Result<()> {
         if !self.lazy {
-            self.connection.execute_batch("PRAGMA synchronous = NORMAL")?;
+            self.connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0")?;
             self.lazy = true;
         }
         let settled = self.settle_piece();

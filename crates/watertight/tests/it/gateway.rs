@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -62,8 +62,14 @@ impl Config {
     }
 
     pub(crate) fn start(self) -> Gateway {
+        self.start_on(|_| {})
+    }
+
+    /// On a store that is filled before the process starts.
+    pub(crate) fn start_on(self, fill: impl FnOnce(&Path)) -> Gateway {
         let dir = TempDir::new().unwrap();
         let store = dir.path().join("store");
+        fill(&store);
         let Config { agents, top, store: settings } = self;
         let text = format!("listen = \"127.0.0.1:0\"\n{top}\n[store]\npath = {store:?}\n{settings}\n{agents}");
         fs::write(dir.path().join("watertight.toml"), text).unwrap();

@@ -25,6 +25,7 @@ mod disk;
 mod faults;
 mod kit;
 mod limits;
+mod lists;
 mod proxies;
 mod reload;
 mod rest;

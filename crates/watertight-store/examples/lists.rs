@@ -1,0 +1,147 @@
+//! What a full store costs: to open it, to load what is live, a page of a list with its records, a round of pruning.
+//!
+//! ```text
+//! cargo run --release -p watertight-store --example lists [TASKS]
+//! ```
+//!
+//! One caller has 10,000 tasks, the rest belong to a hundred others; every hundredth of those is live.
+
+use std::error::Error;
+use std::io::Write as _;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
+use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_policy::budget::Budget;
+use watertight_policy::time::{Span, Time};
+use watertight_store::{Body, CommitError, Dialect, ListQuery, Store, Write};
+
+/// Tasks of the one who lists.
+const OWN: u64 = 10_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let tasks: u64 = std::env::args().nth(1).as_deref().unwrap_or("200000").parse()?;
+    let home = tempfile::tempdir()?;
+    let mut out = std::io::stdout().lock();
+    let mut tell = |what: &str, took: Duration| writeln!(out, "{what:<52} {:>9.2} ms", took.as_secs_f64() * 1e3);
+
+    let began = now();
+    fill(&Store::open(home.path(), 0)?, tasks)?;
+    tell(&format!("{tasks} tasks written"), began.elapsed())?;
+    let began = now();
+    let (store, lease) = Store::open(home.path(), 0)?;
+    tell("opened", began.elapsed())?;
+    let began = now();
+    let live = store.load()?.len();
+    tell(&format!("{live} live ones loaded"), began.elapsed())?;
+
+    let own = ListQuery::of(principal(0));
+    let failed = ListQuery { states: Some(vec![TaskState::Failed]), ..own.clone() };
+    let context = ListQuery { context: Some("context-77".into()), ..own.clone() };
+    for (what, mut query) in [("all", own.clone()), ("those that failed", failed), ("one context", context)] {
+        let (mut pages, mut rows, mut worst, began, used) = (0, 0, Duration::ZERO, now(), cpu());
+        loop {
+            let page_began = now();
+            let page = store.list(&query)?;
+            let tasks: Vec<TaskId> = page.rows.iter().map(|row| row.task).collect();
+            store.records(&tasks, usize::MAX)?;
+            worst = worst.max(page_began.elapsed());
+            (pages, rows) = (pages + 1, rows + page.rows.len());
+            let Some(last) = page.rows.last() else { break };
+            query.after = Some((last.changed, last.task));
+        }
+        tell(&format!("a page of {what} ({pages} pages, {rows} tasks)"), began.elapsed() / pages)?;
+        tell("  the slowest", worst)?;
+        tell("  of CPU a page", (cpu() - used) / pages)?;
+    }
+    let began = now();
+    let pruned = store.prune(lease.now, lease.now.since(Time::from_micros(20_000)), Span::MAX)?;
+    tell(&format!("{} tasks pruned", pruned.tasks), began.elapsed())?;
+    store.close();
+    Ok(())
+}
+
+fn fill((store, lease): &(Store, watertight_store::Lease), tasks: u64) -> Result<(), Box<dyn Error>> {
+    let (sender, answers) = sync_channel(tasks as usize);
+    for first in (1..=tasks).step_by(100) {
+        while !store.room() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let sender = sender.clone();
+        let done = move |_, result: Result<(), CommitError>| drop(sender.send(result));
+        store.commit(0, lease.fence, (first..(first + 100).min(tasks + 1)).flat_map(task).collect(), Box::new(done));
+    }
+    drop(sender);
+    for answer in answers {
+        answer.map_err(|error| error.to_string())?;
+    }
+    store.clone().close();
+    Ok(())
+}
+
+fn principal(n: u64) -> Principal {
+    Principal { tenant: "acme".into(), caller: format!("caller-{n}").as_str().into() }
+}
+
+fn task(n: u64) -> [Write; 2] {
+    // The one's tasks lie between those of the others.
+    let own = n.is_multiple_of(20) && n / 20 <= OWN || n <= OWN / 2 && !n.is_multiple_of(20);
+    let over = if n.is_multiple_of(50) { TaskState::Failed } else { TaskState::Completed };
+    let state = if !own && n.is_multiple_of(101) { TaskState::Working } else { over };
+    let task = TaskId(u128::from(n) << 80);
+    let message_id = format!("{:032x}", u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    let row = Row {
+        task,
+        version: 1,
+        principal: principal(if own { 0 } else { 1 + n % 100 }),
+        agent: AgentId::new(if n.is_multiple_of(3) { "hotels" } else { "flights" }),
+        context: format!("context-{}", n / 10).as_str().into(),
+        remote_task: Some(format!("r{message_id}").as_str().into()),
+        remote_context: None,
+        root: task,
+        parent: None,
+        depth: 0,
+        state,
+        reason: None,
+        delivery: Delivery::Delivered,
+        cancel: Cancel::None,
+        reply: ReplyKind::Task,
+        late: None,
+        created: Time::from_micros(n),
+        changed: Time::from_micros(n),
+        attempt: Attempt(1),
+        turn: Turn {
+            no: 1,
+            message_id: message_id.as_str().into(),
+            fingerprint: u128::from(n),
+            phase: Phase::Ended,
+            waiting_on: None,
+            not_before: Time::ZERO,
+            expires: Time::FAR,
+            budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
+            runs_for: None,
+            attempts: 1,
+        },
+    };
+    let Row { principal, agent, .. } = row.clone();
+    let key = Key { principal, agent, message_id: row.turn.message_id.clone() };
+    let text = |letter| Some(Body { dialect: Dialect::V1, bytes: vec![letter; 1_200].into() });
+    let save = Save::Delegation { row: Box::new(row), message: true, record: true };
+    [
+        Write { save, message: text(b'm'), record: text(b'a') },
+        Write::bare(Save::Key { key, fingerprint: u128::from(n), task, turn: 1 }),
+    ]
+}
+
+/// What this process has used so far, to a hundredth of a second.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let ticks = |at: usize| stat.rsplit(')').next()?.split_whitespace().nth(at)?.parse::<u64>().ok();
+    Duration::from_millis((ticks(11).unwrap_or_default() + ticks(12).unwrap_or_default()) * 10)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+fn now() -> Instant {
+    Instant::now()
+}

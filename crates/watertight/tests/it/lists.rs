@@ -1,0 +1,133 @@
+//! A caller's tasks, page by page: all of them, in order, once, however many there are and whatever happens meanwhile.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::mpsc::channel;
+
+use serde_json::{Value, json};
+use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
+use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_policy::budget::Budget;
+use watertight_policy::time::Time;
+use watertight_store::{Body, Dialect, Store, Write};
+
+use crate::agent::{Agent, slow};
+use crate::client::{Client, id, state};
+use crate::clock::ms;
+use crate::gateway::Config;
+use crate::peer::Card;
+
+/// In each second three of them ended.
+const TASKS: u64 = 10_000;
+const EPOCH: u64 = 1_700_000_000;
+
+fn task(n: u64, caller: &str, agent: &str) -> Write {
+    let ended = Time::from_millis((EPOCH + n / 3) * 1_000);
+    let task = TaskId(u128::from(ended.as_millis()) << 80 | u128::from(n));
+    let row = Row {
+        task,
+        version: 1,
+        principal: Principal { tenant: "local".into(), caller: caller.into() },
+        agent: AgentId::new(agent),
+        context: format!("context-{}", n % 500).as_str().into(),
+        remote_task: None,
+        remote_context: None,
+        root: task,
+        parent: None,
+        depth: 0,
+        state: if n % 100 == 7 { TaskState::Rejected } else { TaskState::Completed },
+        reason: None,
+        delivery: Delivery::Delivered,
+        cancel: Cancel::None,
+        reply: ReplyKind::Task,
+        late: None,
+        created: ended,
+        changed: ended,
+        attempt: Attempt(1),
+        turn: Turn {
+            no: 1,
+            message_id: format!("message-{n}").as_str().into(),
+            fingerprint: u128::from(n),
+            phase: Phase::Ended,
+            waiting_on: None,
+            not_before: Time::ZERO,
+            expires: Time::FAR,
+            budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
+            runs_for: None,
+            attempts: 1,
+        },
+    };
+    let said = json!({"params": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": format!("ask {n}")}]}}});
+    let message = Body { dialect: Dialect::V1, bytes: said.to_string().into() };
+    Write {
+        save: Save::Delegation { row: Box::new(row), message: true, record: false },
+        message: Some(message),
+        record: None,
+    }
+}
+
+fn fill(directory: &Path) {
+    let (store, lease) = Store::open(directory, 0).unwrap();
+    let own = (0..TASKS).map(|n| task(n, "local", "any"));
+    let others = (0..300).flat_map(|n| [task(TASKS + n, "another", "any"), task(2 * TASKS + n, "local", "other")]);
+    let all: Vec<Write> = own.chain(others).collect();
+    let (sender, answers) = channel();
+    for chunk in all.chunks(400) {
+        let sender = sender.clone();
+        store.commit(0, lease.fence, chunk.to_vec(), Box::new(move |_, result| sender.send(result).unwrap()));
+    }
+    drop(sender);
+    assert!(answers.into_iter().all(|result| result.is_ok()));
+    store.close();
+}
+
+/// All pages, and the totals that they told.
+fn pages(client: &Client, mut query: Value, mut between: impl FnMut(usize)) -> (Vec<Value>, BTreeSet<u64>) {
+    let (mut tasks, mut totals) = (Vec::new(), BTreeSet::new());
+    for page in 0.. {
+        let answer = client.rpc("any", "ListTasks", &query).expect("a page");
+        totals.insert(answer["totalSize"].as_u64().expect("a total"));
+        tasks.extend(answer["tasks"].as_array().expect("tasks").iter().cloned());
+        let next = answer["nextPageToken"].as_str().unwrap_or_default();
+        if next.is_empty() {
+            break;
+        }
+        query["pageToken"] = json!(next);
+        between(page);
+    }
+    (tasks, totals)
+}
+
+#[test]
+fn ten_thousand_are_paged_in_order_and_once_while_new_ones_come() {
+    let agent = Agent::start(Card::Streaming, |text| slow(text, ms(0)));
+    let config = Config::new().store("retention = \"100000h\"").agent("any", &agent.url(), &[]);
+    let gateway = config.agent("other", &agent.url(), &[]).start_on(fill);
+    let client = gateway.client();
+    let mut new = Vec::new();
+    let (tasks, totals) = pages(&client, json!({"pageSize": 100}), |page| {
+        if page % 25 == 3 {
+            new.push(client.send("any", "meanwhile").expect("an answer"));
+        }
+    });
+    assert_eq!(new.len(), 4);
+    assert_eq!(totals, (TASKS..=TASKS + 4).collect());
+    assert_eq!(tasks.len() as u64, TASKS, "those that came later stand before the first page");
+    assert_eq!(tasks.iter().map(id).collect::<BTreeSet<_>>().len() as u64, TASKS);
+    let times: Vec<&str> = tasks.iter().map(|task| task["status"]["timestamp"].as_str().expect("a time")).collect();
+    assert!(times.is_sorted_by(|newer, older| newer >= older));
+    let history = client.rpc("any", "ListTasks", &json!({"pageSize": 5, "historyLength": 1})).expect("a page");
+    assert_eq!(id(&history["tasks"][0]), id(&new[3]), "now they are first");
+    assert_eq!(history["tasks"][4]["history"][0]["parts"][0]["text"], "ask 9999", "what a task began with is told");
+
+    let one = |query: Value| pages(&client, query, |_| {});
+    let (tasks, totals) = one(json!({"pageSize": 30, "status": "TASK_STATE_REJECTED"}));
+    assert!(tasks.iter().all(|task| state(task) == "REJECTED"));
+    assert_eq!((tasks.len(), totals), (100, BTreeSet::from([100])));
+    let (tasks, totals) = one(json!({"pageSize": 7, "contextId": "context-123"}));
+    assert!(tasks.iter().all(|task| task["contextId"] == "context-123"));
+    assert_eq!((tasks.len(), totals), (20, BTreeSet::from([20])));
+    let (tasks, totals) = one(json!({"pageSize": 50, "statusTimestampAfter": "2023-11-14T23:00:00Z"}));
+    // 2800 seconds after the first one, less what is older.
+    assert_eq!((tasks.len(), totals), (1_600 + 4, BTreeSet::from([1_604])));
+}
