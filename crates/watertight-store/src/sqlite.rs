@@ -65,7 +65,6 @@ impl SqliteStore {
         let overlay = Arc::<RwLock<Overlay>>::default();
         let filter = Filter::new(path.clone(), overlay.clone());
         let mut hand = Hand::new(opened, overlay.clone(), filter.clone());
-        hand.recover().map_err(|error| OpenError::Sqlite { path: path.clone(), text: error.to_string() })?;
         let lease = hand.lease().map_err(|error| OpenError::Sqlite { path: path.clone(), text: error.to_string() })?;
         let writer = Writer::start(format!("store-{cell}"), hand, lease.fence);
         let writer =

@@ -439,8 +439,7 @@ impl Disk for Hand {
 
     fn lease(&mut self) -> Result<Lease, CommitError> {
         self.abandon();
-        let settled = self.settle_all();
-        settled.and_then(|()| self.sweep()).and_then(|()| self.raise()).map_err(|error| self.unavailable(&error))
+        self.recover().and_then(|()| self.sweep()).and_then(|()| self.raise()).map_err(|error| self.unavailable(&error))
     }
 
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError> {

@@ -151,6 +151,11 @@ impl Overlay {
         self.litter.clear();
     }
 
+    /// They could not be written to the tables, and perhaps were all the same.
+    pub(super) fn in_doubt(&mut self) {
+        self.tasks.values_mut().for_each(|fresh| fresh.born = false);
+    }
+
     fn remove(&mut self, task: TaskId) {
         self.remove_keys(task);
         if let Some(fresh) = self.tasks.remove(&task) {

@@ -29,8 +29,14 @@ const MUST: (usize, usize) = (4_096, 16 << 20);
 const TOO_MUCH: (usize, usize) = (16_384, 128 << 20);
 
 impl Hand {
-    /// What a crash left in the log is known again.
+    /// All that is in the log goes to the tables: what is known of it, and what a crash left.
     pub(super) fn recover(&mut self) -> rusqlite::Result<()> {
+        self.settle_all()?;
+        self.read_log()?;
+        self.settle_all()
+    }
+
+    fn read_log(&mut self) -> rusqlite::Result<()> {
         let mut overlay = Overlay::default();
         let mut statement = self.statement("SELECT seq, bytes FROM log ORDER BY seq")?;
         let mut found = statement.query(())?;
@@ -109,7 +115,7 @@ impl Hand {
         }
     }
 
-    pub(super) fn settle_all(&mut self) -> rusqlite::Result<()> {
+    fn settle_all(&mut self) -> rusqlite::Result<()> {
         while !self.overlay().is_empty() {
             self.settle()?;
         }
@@ -129,6 +135,7 @@ impl Hand {
         }
         if settled.is_err() {
             self.forget_pairs();
+            self.overlay.write().unwrap_or_else(PoisonError::into_inner).in_doubt();
         }
         settled
     }
