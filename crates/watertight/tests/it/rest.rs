@@ -1,5 +1,8 @@
 //! HTTP+JSON toward callers: every operation, the shapes of what goes wrong, and one task whichever binding it is called by.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, Step, slow};
@@ -325,13 +328,28 @@ fn only_version_1_0_is_spoken() {
             assert!(fault.message.starts_with(words) && fault.message.ends_with("`A2A-Version: 1.0`"), "{fault:?}");
         }
     }
-    // What is refused unread is still taken in, so that a client that is busy sending hears the answer.
-    let large = sending(&"x".repeat(8 << 20));
-    for (line, version, code) in
+}
+
+#[test]
+fn what_is_refused_unread_can_be_sent_to_its_end() {
+    let agent = Agent::echo();
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let large = vec![b'x'; 15 << 20];
+    for (line, version, status) in
         [("POST /message:send", "99.0", 400), ("POST /nothing", "1.0", 404), ("PUT /tasks", "1.0", 405)]
     {
-        let refused = client.rest("any", line, &large, &[("a2a-version", version)]);
-        assert_eq!(refused.bare().expect_err(line).code, code, "{line}");
+        let (method, path) = line.split_once(' ').unwrap();
+        let mut socket = TcpStream::connect(gateway.addr()).unwrap();
+        socket.set_read_timeout(Some(ms(10_000))).unwrap();
+        let head = format!(
+            "{method} /agents/any{path} HTTP/1.1\r\nhost: localhost\r\na2a-version: {version}\r\ncontent-length: {}\r\n\r\n",
+            large.len()
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        socket.write_all(&large).unwrap_or_else(|e| panic!("{line}: cut off while sending: {e}"));
+        let mut answer = [0; 12];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), format!("HTTP/1.1 {status}"), "{line}");
     }
 }
 
