@@ -27,7 +27,7 @@ use crate::driver::inbox::Full;
 use crate::driver::lines::{Line, Told};
 use crate::driver::shared::{Health, Known, Shared};
 use crate::hub::{EventId, Message, Subscription, TaskView};
-use crate::{AgentSpec, StartError};
+use crate::{AgentSpec, Kept, StartError};
 
 pub use stats::AgentStats;
 
@@ -316,6 +316,11 @@ impl Handle {
     /// The cell's own limits, which count from the next [`Handle::configure`] on.
     pub fn limit(&self, max_delegations: usize, max_behind: usize) {
         self.shared.limit(max_delegations, max_behind);
+    }
+
+    /// How long the store keeps what has ended, from now on.
+    pub fn keep(&self, kept: Kept) {
+        self.shared.kept.send_if_modified(|now| std::mem::replace(now, kept) != kept);
     }
 
     /// New limits and agents: those missing from the list take nothing new from now on; what runs goes on. An agent

@@ -129,11 +129,11 @@ impl Gateway {
             ..Settings::default()
         };
         let hub = Arc::new(hub::Hub::new(started.streams));
-        let shared = Arc::new(driver::shared::Shared::new(clock.clone(), store, hub, limits));
+        let shared = Arc::new(driver::shared::Shared::new(clock.clone(), store, hub, limits, started.kept));
         let handle = handle::Handle::new(shared.clone());
         handle.configure(started.agents).await?;
         let seed = clock::random().map(u64::from_be_bytes).unwrap_or(lease.fence);
-        tokio::spawn(prune(shared.clone(), started.kept));
+        tokio::spawn(prune(shared.clone()));
         // A thread of its own: however many attempts and readers keep the runtime's workers busy, the cell gets its
         // turn from the operating system, and refusals and timers with it.
         let runtime = tokio::runtime::Handle::current();
@@ -146,8 +146,10 @@ impl Gateway {
 }
 
 /// Removes what has been kept long enough, until the gateway ends.
-async fn prune(shared: Arc<driver::shared::Shared>, kept: Kept) {
+async fn prune(shared: Arc<driver::shared::Shared>) {
+    let mut told = shared.kept.subscribe();
     while !shared.is_gone() {
+        let kept = *told.borrow_and_update();
         let (store, now) = (shared.store.clone(), shared.clock.now());
         let pruned = tokio::task::spawn_blocking(move || store.prune(now, kept.retention, kept.dedupe_window)).await;
         match pruned {
@@ -159,7 +161,8 @@ async fn prune(shared: Arc<driver::shared::Shared>, kept: Kept) {
             Ok(Err(error)) => tracing::warn!(%error, "nothing could be removed from the store; tried again"),
             Err(_) => return,
         }
-        tokio::time::sleep(kept.round()).await;
+        // Who shortens it wants the room now.
+        let _either = tokio::time::timeout(kept.round(), told.changed()).await;
     }
 }
 

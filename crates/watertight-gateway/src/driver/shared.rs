@@ -13,12 +13,12 @@ use watertight_store::Store;
 
 use super::inbox::Inbox;
 use super::lines::Lines;
-use crate::AgentSpec;
 use crate::agents::Agent;
 use crate::clock::Clock;
 use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
+use crate::{AgentSpec, Kept};
 
 /// How the cell is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) figures: Figures,
     /// Limits of the cell; the agents in it are those of `known`.
     limits: Mutex<Settings>,
+    /// How long the store keeps what has ended.
+    pub(crate) kept: watch::Sender<Kept>,
     known: RwLock<BTreeMap<AgentId, Known>>,
     walls: Mutex<Arc<Vec<AgentView>>>,
     held: AtomicUsize,
@@ -68,7 +70,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Clock, store: Store, hub: Arc<Hub>, limits: Settings) -> Shared {
+    pub(crate) fn new(clock: Clock, store: Store, hub: Arc<Hub>, limits: Settings, kept: Kept) -> Shared {
         Shared {
             clock,
             store,
@@ -78,6 +80,7 @@ impl Shared {
             metrics: Metrics::new(),
             figures: Figures::default(),
             limits: Mutex::new(limits),
+            kept: watch::Sender::new(kept),
             known: RwLock::default(),
             walls: Mutex::default(),
             held: AtomicUsize::new(0),

@@ -21,3 +21,16 @@ fn a_task_is_removed_after_its_retention_and_running_work_is_not() {
     assert_eq!(client.list("any").len(), 1);
     client.cancel("any", id(&long)).expect("cancelled");
 }
+
+#[test]
+fn a_shorter_retention_makes_room_at_once() {
+    let agent = Agent::echo();
+    let settings = "retention = \"7d\"\ndedupe_window = \"7d\"";
+    let gateway = Config::new().store(settings).agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let task = client.send("any", "short").expect("an answer");
+    gateway.rewrite("\"7d\"", "\"1s\"");
+    assert_eq!(client.http("POST", "/v1/config/reload", &[], b"").unwrap().status, 200);
+    let gone = eventually(ms(12_000), "it is removed", || client.get("any", id(&task)).err());
+    assert_eq!(gone.code, -32001, "{gone:?}");
+}

@@ -44,7 +44,6 @@ pub(super) const STORE: &[Key] = &[
         default: Some("\"7d\""),
         doc: "How long a task that is over is kept.",
         more: "After that it is unknown. A task that is not over is never removed.",
-        reload: Reload::Restart,
         read: Read::Gateway(|c| Value::Span(c.kept.retention)),
         ..KEY
     },
@@ -54,7 +53,6 @@ pub(super) const STORE: &[Key] = &[
         default: Some("\"24h\""),
         doc: "How long after its end a repetition of a task's messageId gets that task.",
         more: "At most `retention`. Longer than the longest time after which a caller may repeat itself.",
-        reload: Reload::Restart,
         read: Read::Gateway(|c| Value::Span(c.kept.dedupe_window)),
         ..KEY
     },

@@ -62,8 +62,15 @@ fn rows(out: &mut String, config: &Config, section: &str, name: &str, value: imp
         };
         let shown = match value {
             Value::None => key.otherwise.to_owned(),
-            Value::List(names) if names.is_empty() && key.kind == Kind::Headers => key.otherwise.to_owned(),
-            value => value.shown(),
+            Value::List(ref names) if names.is_empty() && key.kind == Kind::Headers => key.otherwise.to_owned(),
+            Value::Span(_)
+            | Value::Size(_)
+            | Value::Share(_)
+            | Value::Count(_)
+            | Value::Flag(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Secret => value.shown(),
         };
         out.push_str(&format!("  {:<30}{:<32}  {from}\n", key.name(), safe_line(&shown)));
     }
