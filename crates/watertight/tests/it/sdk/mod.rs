@@ -141,7 +141,7 @@ fn judge(verdicts: &[Value], deviations: &[Deviation]) {
         let says = verdict["why"].as_str().unwrap_or_default();
         deviations.iter().find(|(check, _)| verdict["check"] == *check).map(|(_, why)| says.contains(why))
     };
-    let wrong = |verdict: &&Value| expected(verdict).unwrap_or(verdict["ok"] == true) == false;
+    let wrong = |verdict: &&Value| !expected(verdict).unwrap_or(verdict["ok"] == true);
     let wrong: Vec<String> = verdicts.iter().filter(wrong).map(Value::to_string).collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     let mut ran: Vec<&str> = verdicts.iter().filter_map(|v| v["check"].as_str()).collect();
