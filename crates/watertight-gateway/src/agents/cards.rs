@@ -32,6 +32,10 @@ const USUAL_AGE: Duration = Duration::from_secs(300);
 const ABSENT_AGE: Duration = Duration::from_secs(60);
 /// The longest pause between two failed fetches; the first is a second, and it doubles.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Between two fetches at the least, however great the doubt.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest that a send waits for a newer card where nobody is at the places that the last one names.
+const NEWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// A card, as it was last seen.
 #[derive(Clone, Debug)]
@@ -53,8 +57,8 @@ pub struct Card {
 #[derive(Debug)]
 pub(super) struct Cards {
     state: Mutex<State>,
-    /// A first fetch has ended, one way or the other.
-    looked: watch::Sender<bool>,
+    /// Fetches that have ended, one way or the other.
+    looked: watch::Sender<u64>,
     doubt: Arc<Notify>,
     /// The last fetch failed.
     missing: AtomicBool,
@@ -67,15 +71,17 @@ struct State {
     etag: Option<HeaderValue>,
     endpoints: Arc<Endpoints>,
     failures: u32,
+    /// When the last fetch ended.
+    since: Option<Instant>,
 }
 
 impl Cards {
     pub(super) fn new(config: &AgentConfig) -> Cards {
         let endpoints = Arc::new(Endpoints::of(None, config).0);
-        let state = State { card: None, etag: None, endpoints, failures: 0 };
+        let state = State { card: None, etag: None, endpoints, failures: 0, since: None };
         Cards {
             state: Mutex::new(state),
-            looked: watch::Sender::new(false),
+            looked: watch::Sender::new(0),
             doubt: Arc::default(),
             missing: AtomicBool::new(false),
             born: Instant::now(),
@@ -92,11 +98,30 @@ impl Cards {
 
     /// The endpoints, after a short wait for the first card.
     pub(super) async fn settled_endpoints(&self, wait: Duration) -> Arc<Endpoints> {
-        if !*self.looked.borrow() {
+        if *self.looked.borrow() == 0 {
             let mut looked = self.looked.subscribe();
-            let _ = timeout_at(self.born + wait, looked.wait_for(|looked| *looked)).await;
+            let _ = timeout_at(self.born + wait, looked.wait_for(|looked| *looked > 0)).await;
         }
         self.endpoints()
+    }
+
+    /// Nobody is where these lead: the endpoints of a newer card, if one comes soon.
+    pub(super) async fn newer_than(&self, old: &Arc<Endpoints>) -> Option<Arc<Endpoints>> {
+        let newer = || Some(self.endpoints()).filter(|endpoints| !Arc::ptr_eq(endpoints, old));
+        let mut looked = self.looked.subscribe();
+        let before = *looked.borrow_and_update();
+        let since = self.lock().since;
+        if let Some(newer) = newer() {
+            return Some(newer);
+        }
+        // What was said a moment ago is not asked for again, and the first card is being asked for already.
+        if since.is_none_or(|since| since.elapsed() >= LEAST_PAUSE) {
+            if since.is_some() {
+                self.doubt();
+            }
+            let _ = timeout(NEWER_LIMIT, looked.wait_for(|looked| *looked != before)).await;
+        }
+        newer()
     }
 
     /// The agent behaves differently from what its card says: look again soon.
@@ -146,7 +171,7 @@ impl Cards {
                     state.endpoints = Arc::new(endpoints);
                 }
                 let endpoints = state.endpoints.clone();
-                *state = State { card: Some(card), etag, endpoints, failures: 0 };
+                *state = State { card: Some(card), etag, endpoints, failures: 0, since: None };
                 age
             }
             Ok(Fetched::Absent) => {
@@ -163,9 +188,10 @@ impl Cards {
                 pause
             }
         };
+        state.since = Some(Instant::now());
         self.missing.store(state.failures > 0, Ordering::Relaxed);
         drop(state);
-        self.looked.send_replace(true);
+        self.looked.send_modify(|looked| *looked += 1);
         pause
     }
 
@@ -265,7 +291,7 @@ pub(super) async fn keep(agent: Weak<Agent>) {
         // However great the doubt, once a second is enough, and less often where it keeps failing.
         let failures = strong.cards.lock().failures;
         let least = if failures > 0 { pause / 4 } else { Duration::ZERO };
-        let least = least.max(Duration::from_secs(1)).min(pause);
+        let least = least.max(LEAST_PAUSE).min(pause);
         drop(strong);
         tokio::time::sleep(least).await;
         let _ = timeout(pause - least, doubt.notified()).await;

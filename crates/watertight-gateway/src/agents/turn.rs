@@ -78,15 +78,31 @@ impl<'a> Turn<'a> {
         Turn { agent, job, relay, along, endpoints, at, remote, delivery, answered: false, has_task, silent }
     }
 
-    /// Sends the message, and follows what comes of it. Only a place where surely nobody was is followed by the next one:
-    /// whatever else a send may end with, it may have begun something.
+    /// Sends the message, and follows what comes of it.
     pub(super) async fn send(&mut self) -> Result<(), Failure> {
+        let ended = self.send_somewhere().await;
+        if !ended.as_ref().is_err_and(|failure| self.is_nowhere(failure)) {
+            return ended;
+        }
+        let Some(newer) = self.agent.cards.newer_than(&self.endpoints).await else { return ended };
+        self.endpoints = newer;
+        self.send_somewhere().await
+    }
+
+    /// Whether the message surely began nothing, since nobody was there to take it.
+    fn is_nowhere(&self, failure: &Failure) -> bool {
+        !self.answered && failure.is_nowhere()
+    }
+
+    /// Only a place where surely nobody was is followed by the next one: whatever else a send may end with, it may have
+    /// begun something.
+    async fn send_somewhere(&mut self) -> Result<(), Failure> {
         let endpoints = self.endpoints.clone();
         let mut nowhere: Option<Failure> = None;
         for at in endpoints.from(endpoints.first()) {
             self.at = at;
             match self.send_to(endpoints.get(at)).await {
-                Err(failure) if !self.answered && failure.is_nowhere() => {
+                Err(failure) if self.is_nowhere(&failure) => {
                     nowhere = Some(match nowhere {
                         None => failure,
                         Some(first) => first.and_then(&failure),

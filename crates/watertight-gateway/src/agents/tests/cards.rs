@@ -279,3 +279,33 @@ async fn a_cancel_finds_the_task_where_the_agent_was_before() {
     let answer = agent.cancel(&RemoteId::from("t-1"), &Named::default(), until).await;
     assert_eq!(answer, watertight_engine::input::CancelAnswer::Ended(watertight_engine::record::TaskState::Canceled));
 }
+
+#[tokio::test]
+async fn a_send_follows_a_card_that_came_late_or_moved() {
+    let place = Arc::new(Mutex::new("/v1"));
+    let now = place.clone();
+    let peer = Peer::with_card(move |request, _| {
+        let place = *now.lock().unwrap();
+        let path = request.head.split(' ').nth(1).unwrap();
+        match (path, request.method().as_str()) {
+            (path, "GET") if path.starts_with("/.well-known") => {
+                let url = format!("http://{}{place}", request.header("host").unwrap());
+                let slowly = Act::Sleep(if place == "/v1" { 300 } else { 0 });
+                [vec![slowly], http("200 OK", "application/json", card(&url, false, None))]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
+            (path, "SendMessage") if path == place => ok(request, &json!({"task": task("COMPLETED")})),
+            _ => http("404 Not Found", "text/plain", ""),
+        }
+    })
+    .await;
+    let agent = peer.agent(|config| config.card_wait = Duration::from_millis(1));
+    assert!(send(&agent, job()).await.0.ended.is_ok(), "the first card came late");
+    sleep(Duration::from_millis(1_100)).await;
+    *place.lock().unwrap() = "/v2";
+    assert!(send(&agent, job()).await.0.ended.is_ok(), "and then another");
+    let lines: Vec<String> = peer.calls().iter().map(|call| call.head.lines().next().unwrap().to_owned()).collect();
+    assert_eq!(lines, ["POST /rpc HTTP/1.1", "POST /v1 HTTP/1.1", "POST /v1 HTTP/1.1", "POST /v2 HTTP/1.1"]);
+}
