@@ -56,6 +56,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where the instance key is, and whether the file says so itself.
     pub key: KeyFile,
+    /// Where the tokens are that `watertight token` gives out.
+    pub tokens: PathBuf,
     /// The store's place.
     pub store: PathBuf,
     /// How long what has ended is kept in it.
@@ -78,6 +80,17 @@ pub struct Config {
     pub agents: BTreeMap<AgentId, Agent>,
     /// Which keys the file says, and where.
     pub places: Places,
+}
+
+/// What [`Config::files`] gives.
+#[derive(Debug)]
+pub struct Files {
+    /// The instance key.
+    pub key: KeyFile,
+    /// The tokens.
+    pub tokens: PathBuf,
+    /// The agents that are configured.
+    pub agents: Vec<String>,
 }
 
 /// Where the instance key is.
@@ -161,9 +174,7 @@ impl Config {
     /// Reads and judges a file. Paths in it are relative to its directory. `listen` outranks the file's.
     pub fn load(path: &Path, listen: Option<SocketAddr>, env: Env<'_>) -> Result<Config, Invalid> {
         let name = path.display().to_string();
-        let source = fs::read_to_string(path).map_err(|e| {
-            Invalid::plain(format!("the configuration cannot be read: {name}: {e}; watertight init makes one"))
-        })?;
+        let source = read(path)?;
         let dir = path.parent().unwrap_or(Path::new(""));
         Config::parse(&name, &source, dir, listen, env)
     }
@@ -176,18 +187,23 @@ impl Config {
         listen: Option<SocketAddr>,
         env: Env<'_>,
     ) -> Result<Config, Invalid> {
-        let file: written::File = toml::from_str(source).map_err(|e| {
-            let problem = report::Problem {
-                span: e.span().unwrap_or(0..0),
-                message: shape::in_words(e.message()),
-                help: None,
-                hide: false,
-            };
-            report::render(name, source, &[problem])
-        })?;
+        let file = parse(name, source)?;
         let meant = meant::config(file, dir, listen, env);
         let config = meant.map_err(|problems| report::render(name, source, &problems))?;
         Ok(Config { places: Places::of(source), ..config })
+    }
+
+    /// Where the instance key and the tokens are, and the agents' names: for who makes a token. Nothing else of the file
+    /// is judged, and no secret is looked for.
+    pub fn files(path: &Path) -> Result<Files, Invalid> {
+        let (name, source) = (path.display().to_string(), read(path)?);
+        let file = parse(&name, &source)?;
+        let dir = path.parent().unwrap_or(Path::new(""));
+        Ok(Files {
+            key: meant::key(&file, dir),
+            tokens: meant::tokens(&file, dir),
+            agents: file.agents.into_keys().map(toml::Spanned::into_inner).collect(),
+        })
     }
 
     /// What the gateway behind the door is started with.
@@ -211,4 +227,35 @@ impl Config {
             },
         }
     }
+}
+
+/// Whether this may be the name of an agent, a caller or a tenant; if not, what may be.
+pub fn name(text: &str) -> Result<(), &'static str> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
+    let dots = text.bytes().all(|b| b == b'.');
+    let fits = !text.is_empty() && text.len() <= 64 && !dots && text.bytes().all(plain);
+    if fits { Ok(()) } else { Err("1 to 64 of a-z, 0-9, `-`, `_` and `.`") }
+}
+
+/// A length of time as it is written in the configuration: `90d`, `12h`.
+pub fn length_of_time(text: &str) -> Result<Span, String> {
+    units::span(text)
+}
+
+fn read(path: &Path) -> Result<String, Invalid> {
+    fs::read_to_string(path).map_err(|e| {
+        Invalid::plain(format!("the configuration cannot be read: {}: {e}; watertight init makes one", path.display()))
+    })
+}
+
+fn parse(name: &str, source: &str) -> Result<written::File, Invalid> {
+    toml::from_str(source).map_err(|e| {
+        let problem = report::Problem {
+            span: e.span().unwrap_or(0..0),
+            message: shape::in_words(e.message()),
+            help: None,
+            hide: false,
+        };
+        report::render(name, source, &[problem])
+    })
 }

@@ -17,6 +17,7 @@ pub mod hub;
 pub mod metrics;
 pub mod relay;
 mod states;
+pub mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -62,13 +62,12 @@ impl InstanceKey {
 
     /// A keyed hash under the key in use. `purpose` keeps uses apart.
     pub fn mac(&self, purpose: &str, data: &[u8]) -> [u8; 32] {
-        let key = self.keys.first().map_or(&[0; 32], |(_, key)| key);
-        // Any length of key is taken, so this cannot fail.
-        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; 32] };
-        mac.update(&(purpose.len() as u64).to_be_bytes());
-        mac.update(purpose.as_bytes());
-        mac.update(data);
-        mac.finalize().into_bytes().into()
+        self.macs(purpose, data).next().unwrap_or([0; 32])
+    }
+
+    /// The same under each key, the one in use first.
+    pub fn macs<'a>(&'a self, purpose: &'a str, data: &'a [u8]) -> impl Iterator<Item = [u8; 32]> + 'a {
+        self.keys.iter().map(move |(_, key)| mac(key, purpose, data))
     }
 
     fn parse(text: &str) -> Result<InstanceKey, String> {
@@ -88,6 +87,15 @@ impl InstanceKey {
             n => Err(format!("no instance key: it holds {n} keys")),
         }
     }
+}
+
+fn mac(key: &[u8; 32], purpose: &str, data: &[u8]) -> [u8; 32] {
+    // Any length of key is taken, so this cannot fail.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; 32] };
+    mac.update(&(purpose.len() as u64).to_be_bytes());
+    mac.update(purpose.as_bytes());
+    mac.update(data);
+    mac.finalize().into_bytes().into()
 }
 
 #[cfg(unix)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Uri, header};
@@ -36,10 +36,12 @@ pub(super) fn config(
     env: Env<'_>,
 ) -> Result<Config, Vec<Problem>> {
     let mut judge = Judge { env, dir, problems: Vec::new() };
+    let (key, tokens) = (key(&file, dir), tokens(&file, dir));
     let agents: BTreeMap<AgentId, Agent> =
         file.agents.into_iter().filter_map(|(name, agent)| judge.agent(name, agent)).collect();
     let callers = judge.callers(file.callers, &agents);
-    let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty());
+    let has_tokens = judge.has_tokens(file.tokens.as_ref(), &tokens);
+    let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty() && !has_tokens);
     let max_delegations = judge.count(file.server.max_delegations.as_ref(), 1, 100_000) as usize;
     let max_behind = judge.count(file.server.max_behind.as_ref(), 0, 64) as usize;
     let public_url = file.server.public_url.as_ref().and_then(|url| {
@@ -59,10 +61,8 @@ pub(super) fn config(
     }
     let config = Config {
         listen,
-        key: KeyFile {
-            path: dir.join(file.key.as_ref().map_or("watertight.key", |key| key.as_ref())),
-            required: file.key.is_some(),
-        },
+        key,
+        tokens,
         store: dir.join(file.store.path.as_ref().map_or("data", |path| path.as_ref())),
         kept,
         public_url,
@@ -79,7 +79,29 @@ pub(super) fn config(
     if judge.problems.is_empty() { Ok(config) } else { Err(judge.problems) }
 }
 
+pub(super) fn key(file: &written::File, dir: &Path) -> KeyFile {
+    let path = dir.join(file.key.as_ref().map_or("watertight.key", |key| key.as_ref()));
+    KeyFile { path, required: file.key.is_some() }
+}
+
+pub(super) fn tokens(file: &written::File, dir: &Path) -> PathBuf {
+    dir.join(file.tokens.as_ref().map_or("tokens.json", |path| path.as_ref()))
+}
+
 impl Judge<'_> {
+    /// Whether the gateway asks for tokens. A file that nobody can read must not mean that it does not.
+    fn has_tokens(&mut self, written: Option<&Text>, path: &Path) -> bool {
+        match crate::tokens::read(path) {
+            Ok(tokens) => !tokens.is_empty(),
+            Err(e) => {
+                let span = written.map_or(0..0, Spanned::span);
+                let message = format!("the token file cannot be read: {}: {e}", path.display());
+                self.problems.push(Problem { span, message, help: None, hide: false });
+                true
+            }
+        }
+    }
+
     fn say<T>(&mut self, at: &Spanned<T>, message: impl fmt::Display) {
         self.help(at, message, None);
     }
@@ -102,8 +124,9 @@ impl Judge<'_> {
         };
         let addr = given.unwrap_or(addr);
         if open && !addr.ip().is_loopback() {
-            let message = format!("{addr} can be reached from other machines, and no callers are configured");
-            let help = Some("add a [callers.NAME] table with a token, or listen on 127.0.0.1");
+            let message = format!("{addr} can be reached from other machines, and there are no callers and no tokens");
+            let help =
+                Some("make one with watertight token new, or add a [callers.NAME] table, or listen on 127.0.0.1");
             match written {
                 Some(written) => self.help(written, message, help),
                 None => self.problems.push(Problem { span: 0..0, message, help, hide: false }),
@@ -370,10 +393,8 @@ impl Judge<'_> {
 
     fn name(&mut self, written: &Text, what: &str) {
         let text: &str = written.as_ref();
-        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.');
-        let dots = text.bytes().all(|b| b == b'.');
-        if text.is_empty() || text.len() > 64 || dots || !text.bytes().all(plain) {
-            self.say(written, format!("{what} is 1 to 64 of a-z, 0-9, `-`, `_` and `.`"));
+        if let Err(rule) = super::name(text) {
+            self.say(written, format!("{what} is {rule}"));
         }
     }
 

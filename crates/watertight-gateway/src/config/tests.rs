@@ -167,8 +167,8 @@ breaker.failure_rate = "200%"
         "a secret is written here\n  --> watertight.toml:12:43",
         "write env:NAME or file:PATH; secrets are never kept in the configuration",
         "`200%` is no share",
-        "0.0.0.0:80 can be reached from other machines, and no callers are configured\n --> watertight.toml:1:10",
-        "add a [callers.NAME] table with a token, or listen on 127.0.0.1",
+        "0.0.0.0:80 can be reached from other machines, and there are no callers and no tokens\n --> watertight.toml:1:10",
+        "make one with watertight token new, or add a [callers.NAME] table, or listen on 127.0.0.1",
     ] {
         assert!(text.contains(part), "missing: {part}\nin: {text}");
     }

@@ -12,6 +12,7 @@ pub(super) type Text = Spanned<String>;
 pub(super) struct File {
     pub(super) listen: Option<Text>,
     pub(super) key: Option<Text>,
+    pub(super) tokens: Option<Text>,
     #[serde(default)]
     pub(super) server: Server,
     #[serde(default)]

@@ -8,6 +8,7 @@ use watertight_policy::sizing::Advice;
 use watertight_policy::time::Span;
 
 use super::Handle;
+use crate::clock::Clock;
 use crate::metrics;
 
 /// One agent's walls at a moment, for people and machines.
@@ -58,6 +59,11 @@ impl Handle {
             evictions: self.shared.hub.evictions(),
         };
         self.shared.metrics.encode(&self.agents(), &now)
+    }
+
+    /// Shows cell time.
+    pub(crate) fn clock(&self) -> Clock {
+        self.shared.clock.clone()
     }
 
     fn stats(&self, view: &AgentView) -> AgentStats {

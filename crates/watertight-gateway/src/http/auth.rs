@@ -2,8 +2,8 @@
 //!
 //! Without callers in the configuration the gateway listens on loopback, and this machine's users are the caller
 //! `local`; then Host and Origin must be of this machine, so that no web page can reach it through a name that it
-//! points here. With callers, a bearer token tells who calls. Tokens are compared as keyed hashes, in constant time,
-//! against all callers, so that neither a token nor the number of matching bytes can be timed.
+//! points here. With callers or tokens, a bearer token tells who calls. Tokens are compared as keyed hashes: the
+//! configured ones in constant time, against all callers, those of the token file by a look-up of the hash.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,13 +14,17 @@ use subtle::ConstantTimeEq;
 use watertight_engine::ids::{AgentId, Principal};
 use watertight_policy::reason::Reason;
 
+use crate::clock::Clock;
 use crate::config::{Caller, InstanceKey};
+use crate::tokens::{Scope, Tokens};
 
 /// Judges requests.
 #[derive(Debug)]
 pub struct Auth {
     key: InstanceKey,
     known: Vec<Known>,
+    tokens: Arc<Tokens>,
+    clock: Clock,
     /// The host of the configured public URL: a proxy on this machine may be reached by it.
     public_host: Option<String>,
 }
@@ -37,12 +41,17 @@ pub struct Who {
     /// What is part of every key.
     pub principal: Principal,
     /// The agents that it may call; `None`: all.
-    agents: Option<BTreeSet<AgentId>>,
-    /// It may see metrics and change the walls.
-    pub operator: bool,
+    pub(crate) agents: Option<BTreeSet<AgentId>>,
+    /// What it may do.
+    pub scopes: BTreeSet<Scope>,
 }
 
 impl Who {
+    /// Whether it has this scope.
+    pub fn is(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope)
+    }
+
     /// Whether it may call this agent. To others, the agent does not exist.
     pub fn may_call(&self, agent: &AgentId) -> bool {
         self.agents.as_ref().is_none_or(|agents| agents.contains(agent))
@@ -61,7 +70,9 @@ pub struct Denied {
 const NO_TOKEN: Denied =
     Denied { reason: Reason::Unauthenticated, text: "no bearer token: send `Authorization: Bearer TOKEN`" };
 const BAD_TOKEN: Denied = Denied { reason: Reason::Unauthenticated, text: "the bearer token is not valid" };
-const NO_OPERATOR: Denied = Denied { reason: Reason::Forbidden, text: "this needs the token of an operator" };
+const NO_CALLER: Denied = Denied { reason: Reason::Forbidden, text: "this needs a token with the scope `caller`" };
+const NO_OPERATOR: Denied = Denied { reason: Reason::Forbidden, text: "this needs a token with the scope `operator`" };
+const NO_ADMIN: Denied = Denied { reason: Reason::Forbidden, text: "this needs a token with the scope `admin`" };
 const FOREIGN_HOST: Denied = Denied {
     reason: Reason::Forbidden,
     text: "the Host header names another host: without callers the gateway serves this machine only",
@@ -72,8 +83,14 @@ const FOREIGN_ORIGIN: Denied = Denied {
 };
 
 impl Auth {
-    /// Knows these callers; none of them means this machine's users.
-    pub fn new(key: InstanceKey, callers: &[Caller], public_url: Option<&str>) -> Auth {
+    /// Knows these callers and tokens; none of either means this machine's users.
+    pub fn new(
+        key: InstanceKey,
+        callers: &[Caller],
+        tokens: Arc<Tokens>,
+        clock: Clock,
+        public_url: Option<&str>,
+    ) -> Auth {
         let known = callers
             .iter()
             .map(|caller| Known {
@@ -81,25 +98,34 @@ impl Auth {
                 who: Arc::new(Who {
                     principal: Principal { tenant: caller.tenant.as_str().into(), caller: caller.name.as_str().into() },
                     agents: caller.agents.as_ref().map(|agents| agents.iter().cloned().collect()),
-                    operator: caller.operator,
+                    scopes: match caller.operator {
+                        true => BTreeSet::from([Scope::Caller, Scope::Operator]),
+                        false => BTreeSet::from([Scope::Caller]),
+                    },
                 }),
             })
             .collect();
         let public_host = public_url.and_then(|url| url.parse::<Uri>().ok()?.host().map(str::to_owned));
-        Auth { key, known, public_host }
+        Auth { key, known, tokens, clock, public_host }
     }
 
     /// Whether everybody on this machine may call.
     pub fn is_open(&self) -> bool {
-        self.known.is_empty()
+        self.known.is_empty() && self.tokens.is_open()
     }
 
-    /// Who sent this request.
+    /// Who sent this request, if it may call agents.
     pub fn caller(&self, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
+        self.with(Scope::Caller, uri, headers)
+    }
+
+    /// Who sent this request, whatever it may do.
+    pub fn who(&self, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
         if self.is_open() {
             self.local(uri, headers)?;
             let principal = Principal { tenant: "local".into(), caller: "local".into() };
-            return Ok(Arc::new(Who { principal, agents: None, operator: true }));
+            let scopes = BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]);
+            return Ok(Arc::new(Who { principal, agents: None, scopes }));
         }
         let token = bearer(headers).ok_or(NO_TOKEN)?;
         let hash = self.key.mac("bearer", token);
@@ -109,13 +135,33 @@ impl Auth {
                 found = Some(&known.who);
             }
         }
-        found.cloned().ok_or(BAD_TOKEN)
+        if let Some(found) = found {
+            return Ok(found.clone());
+        }
+        // A token may have been hashed with a key that another one is about to replace.
+        let now = self.clock.now();
+        let mut hashes = self.key.macs("bearer", token);
+        hashes.find_map(|hash| self.tokens.holder(&hash, now)).ok_or(BAD_TOKEN)
     }
 
     /// Who sent this request, if it is an operator.
     pub fn operator(&self, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
-        let who = self.caller(uri, headers)?;
-        if who.operator { Ok(who) } else { Err(NO_OPERATOR) }
+        self.with(Scope::Operator, uri, headers)
+    }
+
+    /// Who sent this request, if it may change the configuration.
+    pub fn admin(&self, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
+        self.with(Scope::Admin, uri, headers)
+    }
+
+    fn with(&self, scope: Scope, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
+        let who = self.who(uri, headers)?;
+        match scope {
+            _ if who.is(scope) => Ok(who),
+            Scope::Caller => Err(NO_CALLER),
+            Scope::Operator => Err(NO_OPERATOR),
+            Scope::Admin => Err(NO_ADMIN),
+        }
     }
 
     fn local(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
@@ -166,6 +212,10 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap())).collect()
     }
 
+    fn clock() -> Clock {
+        Clock::anchored(watertight_policy::time::Time::from_millis(1))
+    }
+
     fn closed() -> Auth {
         let caller = |name: &str, operator, agents| Caller {
             name: name.to_owned(),
@@ -175,7 +225,7 @@ mod tests {
             operator,
         };
         let callers = [caller("alice", false, Some(vec![AgentId::new("hotels")])), caller("ops", true, None)];
-        Auth::new(InstanceKey::generate().unwrap(), &callers, None)
+        Auth::new(InstanceKey::generate().unwrap(), &callers, Tokens::none(), clock(), None)
     }
 
     #[test]
@@ -202,14 +252,23 @@ mod tests {
         let ask = |token: &str| auth.operator(&Uri::from_static("/"), &headers(&[("authorization", token)]));
         assert_eq!(ask("Bearer token-of-alice"), Err(NO_OPERATOR));
         assert!(ask("Bearer token-of-ops").is_ok());
+        let ops = headers(&[("authorization", "Bearer token-of-ops")]);
+        assert_eq!(auth.admin(&Uri::from_static("/"), &ops), Err(NO_ADMIN));
         assert_eq!(ask("Bearer nonsense"), Err(BAD_TOKEN));
     }
 
     #[test]
     fn without_callers_only_this_machine_gets_in() {
-        let auth = Auth::new(InstanceKey::generate().unwrap(), &[], Some("https://agents.example/base"));
+        let auth = Auth::new(
+            InstanceKey::generate().unwrap(),
+            &[],
+            Tokens::none(),
+            clock(),
+            Some("https://agents.example/base"),
+        );
         let uri = Uri::from_static("/");
-        let ask = |pairs: &[(&'static str, &str)]| auth.caller(&uri, &headers(pairs)).map(|who| who.operator);
+        let ask =
+            |pairs: &[(&'static str, &str)]| auth.caller(&uri, &headers(pairs)).map(|who| who.is(Scope::Operator));
         for host in ["localhost", "localhost:7420", "LOCALHOST:1", "127.0.0.1:7420", "[::1]:7420", "agents.example"] {
             assert_eq!(ask(&[("host", host)]), Ok(true), "{host}");
         }

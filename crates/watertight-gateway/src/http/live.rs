@@ -24,6 +24,7 @@ use super::router::Router;
 use super::server::Service;
 use crate::config::{Agent, Caller, Config, InstanceKey, changes, effective, waiting};
 use crate::handle::Handle;
+use crate::tokens::Tokens;
 
 /// Reads the configuration again, from where it came from. It may take its time.
 pub type Source = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
@@ -32,6 +33,7 @@ pub type Source = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 #[derive(Clone)]
 pub(super) struct Common {
     pub(super) key: InstanceKey,
+    pub(super) tokens: Arc<Tokens>,
     pub(super) handle: Handle,
     /// What clients are sent to when they do not say which host they mean.
     pub(super) listening: String,
@@ -93,7 +95,8 @@ impl Live {
         since: SystemTime,
         draining: CancellationToken,
     ) -> Arc<Live> {
-        let common = Common { key, handle, listening: listening.to_owned(), since, draining };
+        let tokens = Tokens::follow(config.tokens.clone());
+        let common = Common { key, tokens, handle, listening: listening.to_owned(), since, draining };
         let config = Arc::new(config);
         let state = State {
             began: config.clone(),

@@ -144,7 +144,13 @@ impl Router {
         live: Weak<Live>,
     ) -> Router {
         Router {
-            auth: Auth::new(common.key.clone(), callers, config.public_url.as_deref()),
+            auth: Auth::new(
+                common.key.clone(),
+                callers,
+                common.tokens.clone(),
+                common.handle.clock(),
+                config.public_url.as_deref(),
+            ),
             agents: config.agents.clone(),
             leaving: leaving.clone(),
             intake,
@@ -272,7 +278,7 @@ impl Router {
     }
 
     fn guarded(&self, uri: &Uri, headers: &HeaderMap, answer: impl FnOnce() -> Response<Body>) -> Response<Body> {
-        match self.auth.caller(uri, headers) {
+        match self.auth.who(uri, headers) {
             Ok(_) => answer(),
             Err(denied) => plain(&refused(denied)),
         }

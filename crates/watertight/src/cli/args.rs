@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::exit::TABLE;
 use crate::demo;
 pub(super) use config::{CheckArgs, ConfigArgs, ConfigCommand, InitArgs};
-pub(super) use operate::{AgentsArgs, BreakerArgs, BreakerCommand};
+pub(super) use operate::{AgentsArgs, BreakerArgs, BreakerCommand, NewToken, TokenArgs, TokenCommand};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -59,6 +59,9 @@ pub(super) enum Command {
     /// Let traffic through to an agent again.
     #[command(after_help = operate::BREAKER_HELP)]
     Breaker(BreakerArgs),
+    /// Give out tokens, list them, take them back. A running gateway follows within a second.
+    #[command(after_help = operate::TOKEN_HELP)]
+    Token(TokenArgs),
     /// Show what the walls do: three agents, one turns slow.
     ///
     /// Exit codes: 0 every verdict is PASS; 1 at least one is FAIL; 2 the command makes no sense; 3 the demo could not

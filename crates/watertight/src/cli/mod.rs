@@ -14,6 +14,7 @@ mod serve;
 mod simulate;
 mod table;
 mod tasks;
+mod token;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub(crate) async fn run() -> ExitCode {
         Command::Tasks(args) => tasks::run(args).await,
         Command::Agents(args) => agents::run(args).await,
         Command::Breaker(args) => agents::breaker(args).await,
+        Command::Token(args) => token::run(args),
         Command::Demo(args) => return run_demo(args).await,
         Command::Simulate(args) => match args.command {
             SimulateCommand::World(args) => simulate::world(args).await,

@@ -134,6 +134,11 @@ impl Gateway {
         self.running.as_ref().expect("the gateway is running").1
     }
 
+    /// A file in its directory.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
     /// Everything that it wrote to its log so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()

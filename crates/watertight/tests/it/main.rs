@@ -35,5 +35,6 @@ mod shutdown;
 mod stall;
 mod streams;
 mod tidy;
+mod tokens;
 mod trace;
 mod walls;

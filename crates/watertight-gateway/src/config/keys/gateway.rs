@@ -7,7 +7,7 @@ pub(super) const TOP: &[Key] = &[
         path: "listen",
         kind: Kind::Address,
         default: Some("\"127.0.0.1:7420\""),
-        doc: "Where it listens; another address than loopback needs callers.",
+        doc: "Where it listens; another address than loopback needs callers or tokens.",
         more: "`localhost:PORT` means 127.0.0.1. Port 0 takes any free one, and the line that `serve` prints says which. \
                `serve --listen` outranks it.",
         reload: Reload::Restart,
@@ -23,6 +23,17 @@ pub(super) const TOP: &[Key] = &[
         more: "If it is named here, it has to be there. Nobody but its owner may read it.",
         reload: Reload::Restart,
         read: Read::Gateway(|c| Value::Text(c.key.path.display().to_string())),
+        ..KEY
+    },
+    Key {
+        path: "tokens",
+        kind: Kind::Path,
+        default: Some("\"tokens.json\""),
+        doc: "The tokens that `watertight token` gives out and takes back.",
+        more: "It holds hashes only. A running gateway sees a change within a second. Where there are tokens, the gateway \
+               asks every caller for one.",
+        reload: Reload::Restart,
+        read: Read::Gateway(|c| Value::Text(c.tokens.display().to_string())),
         ..KEY
     },
 ];

@@ -1,6 +1,11 @@
-//! What operators can say: agents, breakers.
+//! What operators can say: agents, breakers, tokens.
 
-use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use watertight_gateway::config;
+use watertight_gateway::tokens::Scope;
+use watertight_policy::time::Span;
 
 use super::Gateway;
 
@@ -18,6 +23,15 @@ pub(super) const BREAKER_HELP: &str = "Example:
   watertight breaker reset hotels        it is known to be well again: do not wait for the trial
 
 It needs the token of an operator where the gateway has callers.";
+
+pub(super) const TOKEN_HELP: &str = "Examples:
+  watertight token new trips --tenant acme --agents hotels,flights --expires 90d > trips.token
+  watertight token new ops --tenant acme --scope operator
+  watertight token list
+  watertight token revoke 3f9a1c2b
+
+A token is printed once, on stdout; only a hash under the instance key is kept. Where there is a token, the gateway asks
+every caller for one, and may listen on other addresses than loopback.";
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AgentsArgs {
@@ -46,4 +60,82 @@ pub(in crate::cli) enum BreakerCommand {
         /// The agent's name.
         agent: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TokenArgs {
+    #[command(subcommand)]
+    pub(in crate::cli) command: TokenCommand,
+    /// The gateway's configuration: it says where the instance key and the tokens are.
+    #[arg(long, value_name = "FILE", default_value = "watertight.toml", global = true)]
+    pub(in crate::cli) config: PathBuf,
+    /// Print JSON.
+    #[arg(long, global = true)]
+    pub(in crate::cli) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum TokenCommand {
+    /// Make a token, and print it: it cannot be shown again.
+    New(NewToken),
+    /// All tokens, with everything but themselves.
+    List,
+    /// Take a token back.
+    Revoke {
+        /// Its id, from the list.
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct NewToken {
+    /// Whose it is: what keys and logs say. Two tokens of one name and tenant are the same caller's.
+    #[arg(value_parser = name)]
+    pub(in crate::cli) name: String,
+    /// The tenant that it belongs to. Without it, one of the same name.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(in crate::cli) tenant: Option<String>,
+    /// What it is good for; may be given several times. None implies another.
+    #[arg(long = "scope", value_name = "SCOPE", value_enum, default_values_t = [ScopeName::Caller])]
+    pub(in crate::cli) scopes: Vec<ScopeName>,
+    /// The agents that may be called with it, separated by commas. Without it, all.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    pub(in crate::cli) agents: Option<Vec<String>>,
+    /// How long it is good, such as 90d or 12h. Without it, until it is revoked.
+    #[arg(long, value_name = "TIME", value_parser = lasting)]
+    pub(in crate::cli) expires: Option<Span>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum ScopeName {
+    /// Call agents, see own tasks.
+    Caller,
+    /// Metrics, agents, all tasks of the tenant, breakers.
+    Operator,
+    /// The configuration.
+    Admin,
+}
+
+impl From<ScopeName> for Scope {
+    fn from(name: ScopeName) -> Scope {
+        match name {
+            ScopeName::Caller => Scope::Caller,
+            ScopeName::Operator => Scope::Operator,
+            ScopeName::Admin => Scope::Admin,
+        }
+    }
+}
+
+fn name(said: &str) -> Result<String, String> {
+    config::name(said).map(|()| said.to_owned()).map_err(|rule| format!("a name is {rule}"))
+}
+
+/// Ten years are as good as for ever, and a slip of the keyboard.
+fn lasting(said: &str) -> Result<Span, String> {
+    match config::length_of_time(said)? {
+        span if span.is_zero() || span > Span::from_secs(3_660 * 86_400) => {
+            Err("more than nothing and at most ten years; without --expires it is good until it is revoked".to_owned())
+        }
+        span => Ok(span),
+    }
 }
