@@ -4,6 +4,7 @@
 //! the look-ups that the engine needs and has no store for, and waits for the engine's answer on a line; a caller that
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
+mod delegations;
 mod list;
 mod stats;
 
@@ -29,6 +30,7 @@ use crate::driver::shared::{Health, Known, Shared};
 use crate::hub::{EventId, Message, Subscription, TaskView};
 use crate::{AgentSpec, Kept, StartError};
 
+pub use delegations::{Rows, Tree, Whose};
 pub use stats::AgentStats;
 
 /// Look-ups in the store that may wait or run at once. One more is refused (`cell_overloaded`).

@@ -12,6 +12,7 @@ pub mod sse;
 
 mod api;
 mod cards;
+mod delegations;
 mod line;
 mod public;
 mod reload;

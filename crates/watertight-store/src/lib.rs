@@ -38,7 +38,7 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 
-use watertight_engine::ids::{AgentId, ContextKey, Key, RemoteId, TaskId};
+use watertight_engine::ids::{AgentId, ContextKey, Key, Principal, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::record::{Cancel, Row};
 use watertight_policy::time::{Span, Time};
@@ -214,6 +214,14 @@ impl Store {
         match self {
             Store::Sqlite(sqlite) => sqlite.children(parent, limit),
             Store::Memory(store) => Ok(store.memory.children(parent, limit)),
+        }
+    }
+
+    /// Who of a tenant has delegations, by name; at most so many.
+    pub fn callers(&self, tenant: &str, limit: usize) -> Result<Vec<Principal>, ReadError> {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.callers(tenant, limit),
+            Store::Memory(store) => Ok(store.memory.callers(tenant, limit)),
         }
     }
 

@@ -11,7 +11,7 @@ mod thread;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use watertight_engine::ids::{AgentId, ContextKey, Key, RemoteId, TaskId};
+use watertight_engine::ids::{AgentId, ContextKey, Key, Principal, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::record::{Row, TaskState};
 use watertight_policy::time::{Span, Time};
@@ -117,6 +117,11 @@ impl Memory {
     /// The delegations that were started for this one, by their ids; at most so many.
     pub fn children(&self, parent: TaskId, limit: usize) -> Vec<Row> {
         self.read().children(parent, limit)
+    }
+
+    /// Who of a tenant has delegations, by name; at most so many.
+    pub fn callers(&self, tenant: &str, limit: usize) -> Vec<Principal> {
+        self.read().callers(tenant, limit)
     }
 
     /// A page of a principal's delegations, and how many there are over all pages.

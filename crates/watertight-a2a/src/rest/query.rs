@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::json::names;
 
 /// The value of `name`, in camelCase or snake_case; `None` if it is absent or empty.
-pub(crate) fn value(query: &str, name: &str) -> Result<Option<String>, Error> {
+pub fn value(query: &str, name: &str) -> Result<Option<String>, Error> {
     let mut found = None;
     for (key, raw) in pairs(query) {
         if !decode(key, true).is_some_and(|key| names(&key, name)) {
@@ -21,6 +21,12 @@ pub(crate) fn value(query: &str, name: &str) -> Result<Option<String>, Error> {
         }
     }
     Ok(found.filter(|text| !text.is_empty()))
+}
+
+/// The first name that is none of these.
+pub fn unknown(query: &str, known: &[&str]) -> Option<String> {
+    let named = |key: &str| decode(key, true).unwrap_or_else(|| key.to_owned());
+    pairs(query).map(|(key, _)| named(key)).find(|key| !known.iter().any(|name| names(key, name)))
 }
 
 /// All values of a name, whatever its case, joined by commas as those of a header are.

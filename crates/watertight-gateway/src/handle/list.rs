@@ -34,12 +34,16 @@ pub(super) fn page(store: &Store, hub: &Hub, query: &ListQuery) -> Result<Page, 
     }
     let more = page.rows.len() == query.limit || tasks.len() < page.rows.len();
     let last = tasks.len().checked_sub(1).and_then(|last| page.rows.get(last)).filter(|_| more);
-    let next = last.map(|row| format!("{:016x}{}", row.changed.as_micros(), row.task));
+    let next = last.map(|row| token(row.changed, row.task));
     Ok(Page { tasks, next, total: page.total })
 }
 
 pub(super) fn stored(store: &Store, row: &Row) -> Result<TaskView, ReadError> {
     Ok(Hub::view_stored(row, read_record(store, row.task)?))
+}
+
+pub(super) fn token(changed: Time, task: TaskId) -> String {
+    format!("{:016x}{task}", changed.as_micros())
 }
 
 pub(super) fn read_token(token: &str) -> Option<(Time, TaskId)> {

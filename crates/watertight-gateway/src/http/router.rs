@@ -25,7 +25,7 @@ use super::live::{Common, Live};
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, reload, rest, rpc};
+use super::{api, cards, delegations, reload, rest, rpc};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -55,6 +55,9 @@ pub(super) enum Route<'a> {
     ResetBreaker(&'a str),
     Config,
     Reload,
+    Delegations,
+    Delegation(&'a str),
+    Tree(&'a str),
     Rpc(&'a str),
     /// HTTP+JSON: the agent, and the path below it.
     Rest(&'a str, &'a str),
@@ -80,6 +83,9 @@ impl Route<'_> {
             [Some("v1"), Some("agents"), Some(agent), Some("breaker"), Some("reset"), None] => {
                 Route::ResetBreaker(agent)
             }
+            [Some("v1"), Some("delegations"), None, ..] => Route::Delegations,
+            [Some("v1"), Some("delegations"), Some(task), None, ..] => Route::Delegation(task),
+            [Some("v1"), Some("delegations"), Some(task), Some("tree"), None, ..] => Route::Tree(task),
             _ => Route::Nothing,
         }
     }
@@ -105,6 +111,9 @@ impl Route<'_> {
             | Route::Metrics
             | Route::Agents
             | Route::Config
+            | Route::Delegations
+            | Route::Delegation(_)
+            | Route::Tree(_)
             | Route::Card(_) => &["GET", "HEAD"],
             Route::Rest(..) | Route::Nothing => &[],
         }
@@ -126,6 +135,9 @@ impl Route<'_> {
             | Route::ResetBreaker(_)
             | Route::Config
             | Route::Reload
+            | Route::Delegations
+            | Route::Delegation(_)
+            | Route::Tree(_)
             | Route::Card(_)
             | Route::Rest(..)
             | Route::Nothing => format!("this takes {}", self.methods().join(" and ")),
@@ -199,10 +211,16 @@ impl Router {
                 Err(denied) => plain(&refused(denied)),
             },
             Route::Config => self.operated(&head.uri, &head.headers, || reload::shown(self)),
-            Route::Reload => match self.auth.operator(&head.uri, &head.headers) {
+            Route::Reload => match self.auth.admin(&head.uri, &head.headers) {
                 Ok(who) => reload::reload(self, &who).await,
                 Err(denied) => plain(&refused(denied)),
             },
+            Route::Delegations => {
+                let query = head.uri.query().unwrap_or("");
+                self.read(&head, async |who| delegations::list(self, who, query).await).await
+            }
+            Route::Delegation(task) => self.read(&head, async |who| delegations::show(self, who, task).await).await,
+            Route::Tree(task) => self.read(&head, async |who| delegations::tree(self, who, task).await).await,
             Route::Card(agent) => self.card(&AgentId::new(agent), &head, peer),
             Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
             Route::Rest(agent, below) => self.rest(AgentId::new(agent), below, &head, body).await,
@@ -254,6 +272,13 @@ impl Router {
             return Err(self.untaken(Untaken::TooLarge));
         }
         self.auth.caller(&head.uri, &head.headers).map_err(refused)
+    }
+
+    async fn read(&self, head: &Parts, answer: impl AsyncFnOnce(&Who) -> Response<Body>) -> Response<Body> {
+        match self.auth.reader(&head.uri, &head.headers) {
+            Ok(who) => answer(&who).await,
+            Err(denied) => plain(&refused(denied)),
+        }
     }
 
     fn untaken(&self, untaken: Untaken) -> Problem {
@@ -346,6 +371,9 @@ impl Service for Router {
             | Route::ResetBreaker(_)
             | Route::Config
             | Route::Reload
+            | Route::Delegations
+            | Route::Delegation(_)
+            | Route::Tree(_)
             | Route::Card(_)
             | Route::Rest(..)
             | Route::Nothing => plain(&problem),
@@ -365,6 +393,7 @@ fn index() -> Response<Body> {
         "card": "/agents/{agent}/.well-known/agent-card.json",
         "agents": "/v1/agents",
         "config": "/v1/config",
+        "delegations": "/v1/delegations",
         "metrics": "/metrics",
         "health": ["/healthz", "/readyz"],
     });
@@ -386,6 +415,10 @@ mod tests {
             ("/v1/agents/fx/breaker/reset", Route::ResetBreaker("fx")),
             ("/v1/config", Route::Config),
             ("/v1/config/reload", Route::Reload),
+            ("/v1/delegations", Route::Delegations),
+            ("/v1/delegations/12", Route::Delegation("12")),
+            ("/v1/delegations/12/tree", Route::Tree("12")),
+            ("/v1/delegations/12/tree/", Route::Nothing),
             ("/metrics", Route::Metrics),
             ("/agents", Route::Nothing),
             ("/agents/", Route::Nothing),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Bound;
 
-use watertight_engine::ids::{AgentId, ContextKey, TaskId};
+use watertight_engine::ids::{AgentId, ContextKey, Principal, TaskId};
 use watertight_engine::record::TaskState;
 use watertight_policy::time::Time;
 
@@ -40,6 +40,16 @@ impl Shelf {
         found.sort_unstable_by_key(|at| Reverse(*at));
         let rows = found.iter().take(query.limit).filter_map(|(_, task)| self.row(*task)).cloned().collect();
         Page { rows, total: total as u64 }
+    }
+
+    pub(super) fn callers(&self, tenant: &str, limit: usize) -> Vec<Principal> {
+        let mut callers: Vec<Principal> = Vec::new();
+        for (principal, _) in self.pairs.keys().filter(|(principal, _)| *principal.tenant == *tenant) {
+            if callers.len() < limit && callers.last() != Some(principal) {
+                callers.push(principal.clone());
+            }
+        }
+        callers
     }
 
     fn agents_of(&self, query: &ListQuery) -> Vec<AgentId> {

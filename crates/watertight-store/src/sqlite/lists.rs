@@ -5,9 +5,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rusqlite::{Connection, params};
-use watertight_engine::ids::{AgentId, TaskId};
+use watertight_engine::ids::{AgentId, Principal, TaskId};
 use watertight_engine::record::Row;
 
 use super::overlay::Overlay;
@@ -23,6 +24,23 @@ impl SqliteStore {
             own.map(|row| (row.clone(), overlay.get(row.task).is_some_and(|fresh| fresh.born))).collect::<Vec<_>>()
         };
         self.both(fresh, |fresh, view| list(view, query, fresh))
+    }
+
+    pub(crate) fn callers(&self, tenant: &str, limit: usize) -> Result<Vec<Principal>, ReadError> {
+        let fresh = |overlay: &Overlay| {
+            let own = overlay.rows().filter(|row| *row.principal.tenant == *tenant);
+            own.map(|row| row.principal.caller.clone()).collect::<BTreeSet<Arc<str>>>()
+        };
+        self.both(fresh, |mut callers, view| {
+            let limited = i64::try_from(limit).unwrap_or(i64::MAX);
+            let mut stored = view.prepare_cached(questions::CALLERS)?;
+            for caller in stored.query_map(params![tenant, limited], |row| row.get::<_, String>(0))? {
+                callers.insert(caller?.into());
+            }
+            let tenant: Arc<str> = tenant.into();
+            let named = callers.into_iter().map(|caller| Principal { tenant: tenant.clone(), caller });
+            Ok(named.take(limit).collect())
+        })
     }
 
     pub(crate) fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<Row>, ReadError> {

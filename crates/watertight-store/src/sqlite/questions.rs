@@ -30,6 +30,8 @@ pub(super) const BODIES: &str = "SELECT first, pieces, dialect, size FROM body \
 
 pub(super) const PIECES: &str = "SELECT bytes FROM payload WHERE id >= ?1 AND id < ?2 ORDER BY id";
 
+pub(super) const CALLERS: &str = "SELECT DISTINCT caller FROM pair WHERE tenant = ?1 ORDER BY caller LIMIT ?2";
+
 pub(super) const PAIRS: &str = "SELECT id FROM pair WHERE tenant = ?1 AND caller = ?2 AND (?3 IS NULL OR agent = ?3)";
 
 /// All filters of a list but the place in it: ?1 pair, ?2 context, ?3 earliest change, ?4 bits of states.
@@ -79,7 +81,7 @@ pub(super) const ALL_REMOTES: &str = "SELECT d.remote_task, d.task, p.agent FROM
 
 /// What SQLite says it uses for each.
 #[cfg(test)]
-pub(crate) const ANSWERED_BY: [(&str, &str); 16] = [
+pub(crate) const ANSWERED_BY: [(&str, &str); 17] = [
     (LOAD, "SCAN d USING INDEX delegation_live"),
     (TASK, "USING INDEX sqlite_autoindex_delegation_1 (task=?)"),
     (KEY, "(pair=? AND message_id=?)"),
@@ -91,6 +93,7 @@ pub(crate) const ANSWERED_BY: [(&str, &str); 16] = [
     (ALL_REMOTES, "USING INDEX delegation_remote ((remote_task,task)>(?,?))"),
     (BODIES, "(task=? AND kind=? AND no>? AND no<?)"),
     (PIECES, "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+    (CALLERS, "(tenant=?)"),
     (PAIRS, "(tenant=? AND caller=?)"),
     (PAGE, "USING INDEX delegation_listed (pair=? AND changed>? AND (changed,task)<(?,?))"),
     (COUNT, "USING COVERING INDEX delegation_listed (pair=? AND changed>?)"),

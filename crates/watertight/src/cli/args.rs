@@ -2,6 +2,7 @@
 
 mod config;
 mod operate;
+mod send;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +12,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::exit::TABLE;
 use crate::demo;
 pub(super) use config::{CheckArgs, ConfigArgs, ConfigCommand, InitArgs};
-pub(super) use operate::{AgentsArgs, BreakerArgs, BreakerCommand, NewToken, TokenArgs, TokenCommand};
+pub(super) use operate::{
+    AgentsArgs, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, TokenArgs, TokenCommand,
+};
+pub(super) use send::{Part, SendArgs};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -48,10 +52,10 @@ pub(super) enum Command {
     #[command(after_help = TABLE)]
     Config(ConfigArgs),
     /// Send a message to an agent through a running gateway, and print its answer.
-    #[command(after_help = TABLE)]
+    #[command(after_help = send::SEND_HELP)]
     Send(SendArgs),
-    /// See and cancel tasks of a running gateway.
-    #[command(after_help = TABLE)]
+    /// See, follow and cancel tasks of a running gateway.
+    #[command(after_help = operate::TASKS_HELP)]
     Tasks(TasksArgs),
     /// See the agents: what traffic meets, slots, latencies, and how many slots they need.
     #[command(after_help = operate::AGENTS_HELP)]
@@ -70,6 +74,11 @@ pub(super) enum Command {
     /// Play the engine in virtual time, and check its invariants.
     #[command(after_help = TABLE)]
     Simulate(SimulateArgs),
+    /// Print what a shell needs to complete these commands.
+    #[command(after_help = operate::COMPLETIONS_HELP)]
+    Completions(CompletionsArgs),
+    /// Print the manual, or write a page for each command.
+    Man(ManArgs),
     /// Run one of the demo's agents, to try a gateway with.
     #[command(after_help = TABLE)]
     DemoAgent(AgentArgs),
@@ -115,32 +124,6 @@ pub(super) struct Gateway {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct SendArgs {
-    /// The agent's name.
-    pub(super) agent: String,
-    /// What to say; `-` reads it from stdin. May be left out where there is --data.
-    #[arg(required_unless_present = "data")]
-    pub(super) text: Option<String>,
-    /// A JSON value to send as a data part.
-    #[arg(long, value_name = "JSON")]
-    pub(super) data: Option<String>,
-    /// Go on with this task.
-    #[arg(long, value_name = "ID")]
-    pub(super) task: Option<String>,
-    /// In this context.
-    #[arg(long, value_name = "ID")]
-    pub(super) context: Option<String>,
-    /// Print the answer as it comes.
-    #[arg(long, conflicts_with = "no_wait")]
-    pub(super) stream: bool,
-    /// Only hand it over, and print the task's id.
-    #[arg(long)]
-    pub(super) no_wait: bool,
-    #[command(flatten)]
-    pub(super) gateway: Gateway,
-}
-
-#[derive(Debug, Args)]
 pub(super) struct TasksArgs {
     #[command(subcommand)]
     pub(super) command: TasksCommand,
@@ -174,12 +157,18 @@ pub(super) enum TasksCommand {
         /// At most so many.
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
         limit: u32,
+        /// Those of every caller of the tenant, where the token is an operator's.
+        #[arg(long)]
+        all: bool,
+        /// The page that follows another one of --all, which says this.
+        #[arg(long, value_name = "CURSOR")]
+        cursor: Option<String>,
     },
     /// One task.
     Show {
         /// Its id.
         id: String,
-        /// Whose it is; without it every agent is asked.
+        /// Whose it is; without it the gateway is asked.
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
     },
@@ -187,9 +176,24 @@ pub(super) enum TasksCommand {
     Cancel {
         /// Its id.
         id: String,
-        /// Whose it is; without it every agent is asked.
+        /// Whose it is; without it the gateway is asked.
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
+    },
+    /// Follow a task until it ends or asks; without an id, the list as it changes.
+    ///
+    /// A line that breaks is joined again where it was left. The text of the answer goes to stdout, states to stderr.
+    Watch {
+        /// Its id.
+        id: Option<String>,
+        /// Whose it is; without it the gateway is asked. Of the list, only this agent's.
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+    },
+    /// The delegation tree that a task belongs to: who started what, how it stands, and what it may still spend.
+    Tree {
+        /// Its id.
+        id: String,
     },
 }
 
@@ -283,6 +287,14 @@ mod tests {
         assert!(parse("watertight init --agent nothing").is_err());
         assert!(parse("watertight send fx --data {}").is_ok());
         assert!(parse("watertight send fx hi --stream --no-wait").is_err());
+        let Ok(Command::Send(a)) = parse("watertight send fx one --file a.png two --data {} --data-file b.json three")
+        else {
+            panic!("not understood")
+        };
+        let (text, path) = (|text: &str| Part::Text(text.into()), |path: &str| PathBuf::from(path));
+        let (file, data) = (Part::File(path("a.png")), Part::DataFile(path("b.json")));
+        assert_eq!(a.parts.0, [text("one"), file, text("two"), Part::Data("{}".into()), data, text("three")]);
+        assert!(parse("watertight send fx hi --budget 0").is_err());
         assert!(parse("watertight tasks list --limit 101").is_err());
         assert!(parse("watertight tasks list --status input-required").is_ok());
         assert!(parse("watertight tasks list --status TASK_STATE_WORKING").is_ok());

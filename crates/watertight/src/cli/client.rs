@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, header};
 use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -27,13 +29,25 @@ pub(super) struct Client {
     token: Option<String>,
 }
 
+/// No stream of the gateway is silent for so long.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How a stream ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum StreamEnd {
+    /// As the gateway wanted, or as its reader did.
+    Whole,
+    /// The connection broke, or fell silent.
+    Broken,
+}
+
 /// A JSON-RPC error, read.
 #[derive(Debug)]
 pub(super) struct RpcError {
     pub(super) code: i64,
     message: String,
     reason: String,
-    task: Option<String>,
+    pub(super) task: Option<String>,
     /// How many milliseconds to leave it alone.
     again: Option<u64>,
     raw: Value,
@@ -77,6 +91,11 @@ impl RpcError {
         Failure::new(code, format!("{text}{reason} ({})", self.code))
     }
 
+    /// The line was cut, and the task goes on: join again.
+    pub(super) fn is_resumable(&self) -> bool {
+        self.failure().code == Code::Unfinished
+    }
+
     pub(super) fn raw(&self) -> &Value {
         &self.raw
     }
@@ -98,39 +117,45 @@ impl Client {
 
     /// One JSON-RPC call.
     pub(super) async fn call(&self, agent: &str, method: &str, params: &Value) -> Result<Outcome, Failure> {
-        let response = self.post(agent, method, params, "application/json").await?;
+        let response = self.post(agent, method, params, "application/json", None).await?;
         outcome(&self.json(response).await?)
     }
 
-    /// One JSON-RPC call whose answer is a stream: each event is given to `each` until it says that it has enough.
+    /// One JSON-RPC call whose answer is a stream: each event is given to `each`, with its id, until it says that it
+    /// has enough. `after`: the id of the last event that was seen before. The gateway gives a sign of life every few
+    /// seconds; one that is silent for long is gone, whatever the network says.
     pub(super) async fn stream(
         &self,
         agent: &str,
         method: &str,
         params: &Value,
-        mut each: impl FnMut(Outcome) -> bool,
-    ) -> Result<(), Failure> {
-        let response = self.post(agent, method, params, "text/event-stream").await?;
+        after: Option<&str>,
+        mut each: impl FnMut(Option<&str>, Outcome) -> bool,
+    ) -> Result<StreamEnd, Failure> {
+        let response = self.post(agent, method, params, "text/event-stream", after).await?;
         let is_stream = response.headers().get(header::CONTENT_TYPE);
         if !is_stream.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream")) {
-            each(outcome(&self.json(response).await?)?);
-            return Ok(());
+            each(None, outcome(&self.json(response).await?)?);
+            return Ok(StreamEnd::Whole);
         }
         let (mut body, mut reader) = (response.into_body(), Reader::new(Limits::default()));
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| self.unreachable(&e))?;
+        loop {
+            let frame = match tokio::time::timeout(SILENCE, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(None) => return Ok(StreamEnd::Whole),
+                Ok(Some(Err(_))) | Err(_) => return Ok(StreamEnd::Broken),
+            };
             let mut items = Vec::new();
             let fed = reader.feed(frame.data_ref().map_or(&[][..], |data| data), &mut items);
             for item in items {
                 let Item::Event(event) = item else { continue };
-                let event: Value = serde_json::from_slice(&event.data).map_err(|e| self.nonsense(&e))?;
-                if !each(outcome(&event)?) {
-                    return Ok(());
+                let value: Value = serde_json::from_slice(&event.data).map_err(|e| self.nonsense(&e))?;
+                if !each(event.id.as_deref(), outcome(&value)?) {
+                    return Ok(StreamEnd::Whole);
                 }
             }
             fed.map_err(|e| self.nonsense(&e))?;
         }
-        Ok(())
     }
 
     /// The names of all agents.
@@ -169,10 +194,14 @@ impl Client {
         method: &str,
         params: &Value,
         accept: &str,
+        after: Option<&str>,
     ) -> Result<Response<Incoming>, Failure> {
         is_name(agent)?;
         let body = json!({"jsonrpc": "2.0", "id": "watertight", "method": method, "params": params}).to_string();
-        let request = self.request(Method::POST, &format!("/agents/{agent}"), Some(body), accept)?;
+        let mut request = self.request(Method::POST, &format!("/agents/{agent}"), Some(body), accept)?;
+        if let Some(after) = after.and_then(|id| HeaderValue::from_str(id).ok()) {
+            request.headers_mut().insert("last-event-id", after);
+        }
         self.http.request(request).await.map_err(|e| self.unreachable(&e))
     }
 
@@ -228,6 +257,12 @@ impl Client {
     fn nonsense(&self, e: &dyn std::error::Error) -> Failure {
         Failure::new(Code::Unreachable, format!("{} answers with what is no A2A: {e}", self.base))
     }
+}
+
+/// A value in a query.
+pub(super) fn encoded(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 /// What may stand in a path as it is.

@@ -5,8 +5,10 @@ mod args;
 mod check;
 mod client;
 mod exit;
+mod follow;
 mod init;
 mod log;
+mod manual;
 mod output;
 mod screen;
 mod send;
@@ -43,6 +45,8 @@ pub(crate) async fn run() -> ExitCode {
         Command::Agents(args) => agents::run(args).await,
         Command::Breaker(args) => agents::breaker(args).await,
         Command::Token(args) => token::run(args),
+        Command::Completions(args) => Ok(manual::completions(&args)),
+        Command::Man(args) => manual::man(&args),
         Command::Demo(args) => return run_demo(args).await,
         Command::Simulate(args) => match args.command {
             SimulateCommand::World(args) => simulate::world(args).await,

@@ -19,6 +19,12 @@ pub(super) fn note(text: &str) {
     let _reader_gone = writeln!(stderr, "{text}");
 }
 
+/// How it stands, on stderr, in place of what was said so before.
+pub(super) fn progress(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _reader_gone = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
+}
+
 /// Why it did not work, to stderr. A report that points at lines of a file has its own beginning.
 pub(super) fn complain(text: &str) {
     let is_report = text.starts_with("error: ");
@@ -49,6 +55,12 @@ pub(super) fn safe_line(text: &str) -> String {
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
 pub(super) fn wants_color() -> bool {
     std::env::var("NO_COLOR").map_or(true, |value| value.is_empty()) && is_screen()
+}
+
+/// Whether what is going on can be shown in place on stderr.
+#[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
+pub(super) fn shows_progress() -> bool {
+    io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// Whether stdout is a terminal on which a cursor can be moved.

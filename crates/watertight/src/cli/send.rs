@@ -1,21 +1,28 @@
 //! `watertight send`: one message, and its answer.
 
-use std::io::Read;
+mod parts;
+mod wait;
 
 use serde_json::{Value, json};
 
 use super::args::SendArgs;
 use super::client::{Client, Outcome};
 use super::exit::{Code, Failure};
+use super::follow::{self, Begin};
 use super::output::{self, safe, safe_line};
+use wait::Waiting;
 
 pub(super) async fn run(args: SendArgs) -> Result<Code, Failure> {
     let client = Client::new(&args.gateway)?;
-    let params = params(&args)?;
+    let message_id = args.message_id.clone().map_or_else(message_id, Ok)?;
+    let params = params(&args, &message_id)?;
     if args.stream {
-        return stream(&client, &args, &params).await;
+        return stream(&client, &args, params).await;
     }
-    let outcome = client.call(&args.agent, "SendMessage", &params).await?;
+    let shows = !args.gateway.json && !args.no_wait && output::shows_progress();
+    let waiting = Waiting { client: &client, agent: &args.agent, message_id: &message_id, shows };
+    let answer = client.call(&args.agent, "SendMessage", &params);
+    let Some(outcome) = waiting.until(answer).await? else { return Ok(Code::Interrupted) };
     if args.gateway.json {
         return Ok(print_json(&outcome));
     }
@@ -25,26 +32,30 @@ pub(super) async fn run(args: SendArgs) -> Result<Code, Failure> {
     }
 }
 
-fn params(args: &SendArgs) -> Result<Value, Failure> {
-    let mut parts = Vec::new();
-    match args.text.as_deref() {
-        Some("-") => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map_err(|e| Failure::usage(format!("stdin: {e}")))?;
-            parts.push(json!({ "text": text }));
-        }
-        Some(text) => parts.push(json!({ "text": text })),
-        None => {}
+/// Said to who does not want to wait any longer.
+pub(super) fn goes_on(task: Option<&str>) {
+    match task.map(safe_line) {
+        Some(task) => output::note(&format!(
+            "task {task} goes on: watertight tasks watch {task} follows it, watertight tasks cancel {task} ends it"
+        )),
+        None => output::note("no task was accepted so far"),
     }
-    if let Some(data) = &args.data {
-        let data: Value = serde_json::from_str(data).map_err(|e| Failure::usage(format!("--data is no JSON: {e}")))?;
-        parts.push(json!({"data": data, "mediaType": "application/json"}));
-    }
-    let mut message = json!({"messageId": message_id()?, "role": "ROLE_USER", "parts": parts});
+}
+
+fn params(args: &SendArgs, message_id: &str) -> Result<Value, Failure> {
+    let parts = parts::parts(&args.parts.0)?;
+    let mut message = json!({"messageId": message_id, "role": "ROLE_USER", "parts": parts});
     for (name, value) in [("taskId", &args.task), ("contextId", &args.context)] {
         if let Some(value) = value {
             message[name] = json!(value);
         }
+    }
+    let mut budget = serde_json::Map::new();
+    budget.extend(args.budget.map(|seconds| ("remaining_s".to_owned(), json!(seconds))));
+    budget.extend(args.depth.map(|depth| ("depth".to_owned(), json!(depth))));
+    budget.extend(args.fanout.map(|fanout| ("fanout".to_owned(), json!(fanout))));
+    if !budget.is_empty() {
+        message["metadata"] = json!({ "x-budget": budget });
     }
     let mut params = json!({ "message": message });
     if args.no_wait {
@@ -59,25 +70,30 @@ fn message_id() -> Result<String, Failure> {
     Ok(format!("cli-{:032x}", u128::from_be_bytes(bytes)))
 }
 
-async fn stream(client: &Client, args: &SendArgs, params: &Value) -> Result<Code, Failure> {
+async fn stream(client: &Client, args: &SendArgs, params: Value) -> Result<Code, Failure> {
     let mut last = Ok(Code::Unfinished);
     let mut shown = Shown::default();
-    client
-        .stream(&args.agent, "SendStreamingMessage", params, |event| {
-            if args.gateway.json {
-                last = Ok(print_json(&event));
-                return true;
+    let begin = Begin { agent: &args.agent, method: "SendStreamingMessage", params, task: None };
+    let followed = follow::follow(client, begin, |outcome| match outcome {
+        outcome if args.gateway.json => {
+            if let Ok(event) = &outcome {
+                shown.learn(event);
             }
-            match event {
-                Ok(event) => last = Ok(shown.event(&event)),
-                Err(error) => last = Err(error.failure()),
-            }
-            true
-        })
-        .await?;
-    if shown.open_line {
-        output::line("");
-    }
+            last = Ok(print_json(&outcome));
+        }
+        Ok(event) => last = Ok(shown.event(&event)),
+        Err(error) => last = Err(error.failure()),
+    });
+    let followed = tokio::select! {
+        followed = followed => followed,
+        _ = tokio::signal::ctrl_c() => {
+            shown.close();
+            goes_on(shown.task.as_deref());
+            return Ok(Code::Interrupted);
+        }
+    };
+    shown.close();
+    followed?;
     if last.is_ok() && matches!(shown.state.as_str(), "SUBMITTED" | "WORKING") {
         output::note("the stream ended before the task did; see watertight tasks show");
     }
@@ -86,20 +102,65 @@ async fn stream(client: &Client, args: &SendArgs, params: &Value) -> Result<Code
 
 /// What of a stream was printed already.
 #[derive(Default)]
-struct Shown {
+pub(super) struct Shown {
+    task: Option<String>,
     state: String,
     open_line: bool,
-    /// Some text of artifacts was printed, so the answer is there.
-    text: bool,
+    /// The text of artifacts that was printed, as long as it is kept.
+    text: String,
+    /// More was printed than is kept.
+    forgot: bool,
 }
 
+/// Of what was printed, so much is kept, to go on after a snapshot.
+const KEPT: usize = 4 << 20;
+
 impl Shown {
-    fn event(&mut self, event: &Value) -> Code {
+    /// The task's id, for who stops.
+    fn learn(&mut self, event: &Value) {
+        let part = ["task", "statusUpdate", "artifactUpdate"].iter().find_map(|name| event.get(name));
+        let id = part.and_then(|part| part.get("id").or(part.get("taskId"))).and_then(Value::as_str);
+        self.task = id.map(str::to_owned).or(self.task.take());
+    }
+
+    /// Ends a line that is open.
+    pub(super) fn close(&mut self) {
+        if std::mem::take(&mut self.open_line) {
+            output::line("");
+        }
+    }
+
+    /// Some of the answer, as it comes.
+    fn print(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        output::out(&safe(text));
+        self.open_line = !text.ends_with('\n');
+        self.forgot |= self.text.len() + text.len() > KEPT;
+        if !self.forgot {
+            self.text.push_str(text);
+        }
+    }
+
+    /// The whole answer so far, after some of it was printed: what is new of it.
+    fn catch_up(&mut self, task: &Value) {
+        let whole = artifacts(task);
+        match whole.strip_prefix(self.text.as_str()).filter(|_| !self.forgot) {
+            Some(rest) => self.print(rest),
+            None => {
+                self.close();
+                output::note(
+                    "some of the text was missed while the line was broken; watertight tasks show has all of it",
+                );
+            }
+        }
+    }
+
+    pub(super) fn event(&mut self, event: &Value) -> Code {
+        self.learn(event);
         if let Some(update) = event.get("artifactUpdate") {
-            let text = safe(&text_of(&update["artifact"]["parts"]));
-            output::out(&text);
-            self.text |= !text.is_empty();
-            self.open_line = !text.ends_with('\n');
+            self.print(&text_of(&update["artifact"]["parts"]));
             return Code::Unfinished;
         }
         if let Some(message) = event.get("message") {
@@ -112,23 +173,25 @@ impl Shown {
             (None, None) => return Code::Unfinished,
         };
         let (state, code) = state_of(of);
+        // What a task that goes on has said already is the beginning of what comes.
+        if whole && (!self.text.is_empty() || (code == Code::Unfinished && !is_question(&state))) {
+            self.catch_up(of);
+        }
         let said = safe(&if whole { answer(of) } else { text_of(&of["status"]["message"]["parts"]) });
         // What an agent says at work is progress; what it says at the end, or asks, is what the caller waits for.
         let answers = code != Code::Unfinished || is_question(&state);
         let progress = if answers || whole { "" } else { said.as_str() };
         if state != self.state || !progress.is_empty() {
-            if std::mem::take(&mut self.open_line) {
-                output::line("");
-            }
+            self.close();
             let id = of.get("id").or(of.get("taskId")).and_then(Value::as_str).unwrap_or("");
             output::note(format!("task {} {state}  {}", safe_line(id), progress.replace('\n', "\\n")).trim_end());
             state.clone_into(&mut self.state);
         }
         if answers && !said.is_empty() {
-            match self.text && code == Code::Failed {
+            match !self.text.is_empty() && code == Code::Failed {
                 // Part of an answer stands on stdout already; why it is not whole is no part of it.
                 true => output::note(&said),
-                false if !self.text || is_question(&state) => output::line(&said),
+                false if self.text.is_empty() || is_question(&state) => output::line(&said),
                 false => {}
             }
         }
@@ -137,7 +200,7 @@ impl Shown {
 }
 
 /// The task waits for its caller.
-fn is_question(state: &str) -> bool {
+pub(super) fn is_question(state: &str) -> bool {
     matches!(state, "INPUT_REQUIRED" | "AUTH_REQUIRED")
 }
 
@@ -164,7 +227,7 @@ fn print(result: &Value, id_only: bool) -> Code {
     code
 }
 
-fn print_json(outcome: &Outcome) -> Code {
+pub(super) fn print_json(outcome: &Outcome) -> Code {
     match outcome {
         Ok(result) => {
             output::line(&result.to_string());
@@ -192,10 +255,15 @@ pub(super) fn state_of(task: &Value) -> (String, Code) {
 
 /// What a task says: its artifacts, else its status message.
 pub(super) fn answer(task: &Value) -> String {
+    let artifacts = artifacts(task);
+    if artifacts.is_empty() { text_of(&task["status"]["message"]["parts"]) } else { artifacts }
+}
+
+fn artifacts(task: &Value) -> String {
     let artifacts = task["artifacts"].as_array().into_iter().flatten();
     let texts: Vec<String> =
         artifacts.map(|artifact| text_of(&artifact["parts"])).filter(|text| !text.is_empty()).collect();
-    if texts.is_empty() { text_of(&task["status"]["message"]["parts"]) } else { texts.join("\n") }
+    texts.join("\n")
 }
 
 /// The text of parts; data is shown as JSON, a file by its name.

@@ -1,13 +1,17 @@
 //! `watertight tasks`: what the gateway has under way, and what became of it.
 
+mod tree;
+mod watch;
+
+use hyper::Method;
 use serde_json::{Value, json};
 
 use super::args::{TasksArgs, TasksCommand};
-use super::client::{Client, Outcome};
+use super::client::{Client, Outcome, encoded};
 use super::exit::{Code, Failure};
 use super::output::{self, safe, safe_line};
 use super::send::{answer, state_of};
-use super::table::{Cell, table};
+use super::table::{Cell, Tone, duration, table};
 
 const NOT_FOUND: i64 = -32001;
 
@@ -15,19 +19,137 @@ pub(super) async fn run(args: TasksArgs) -> Result<Code, Failure> {
     let client = Client::new(&args.gateway)?;
     let json = args.gateway.json;
     match args.command {
-        TasksCommand::List { agent, status, limit } => list(&client, agent, status, limit, json).await,
-        TasksCommand::Show { id, agent } => {
-            let (agent, task) = of_any(&client, agent, "GetTask", &id).await?;
-            show(&agent, &task, json);
-            Ok(Code::Ok)
+        TasksCommand::List { agent, status, limit, all: false, cursor: None } => {
+            list(&client, agent, status, limit, json).await
         }
+        TasksCommand::List { agent, status, limit, all: _, cursor } => {
+            everything(&client, &Listed { agent, status, limit, cursor }, json).await
+        }
+        TasksCommand::Show { id, agent } => match of_any(&client, agent, "GetTask", &id).await {
+            Ok((agent, task)) => {
+                show(&agent, &task, json);
+                Ok(Code::Ok)
+            }
+            Err(failure) if failure.code == Code::Refused => row(&client, &id, json).await.map_err(|_| failure),
+            Err(failure) => Err(failure),
+        },
         TasksCommand::Cancel { id, agent } => {
             let (agent, task) = of_any(&client, agent, "CancelTask", &id).await?;
             show(&agent, &task, json);
             let canceled = state_of(&task).0 == "CANCELED";
             Ok(if canceled { Code::Ok } else { Code::Unfinished })
         }
+        TasksCommand::Watch { id: Some(id), agent } => watch::one(&client, &id, agent, json).await,
+        TasksCommand::Watch { id: None, agent } => {
+            let listed = Listed { agent, status: None, limit: 20, cursor: None };
+            watch::all(&client, &listed, json).await
+        }
+        TasksCommand::Tree { id } => tree::run(&client, &id, json).await,
     }
+}
+
+/// Which delegations are asked for.
+struct Listed {
+    agent: Option<String>,
+    status: Option<String>,
+    limit: u32,
+    cursor: Option<String>,
+}
+
+impl Listed {
+    async fn page(&self, client: &Client) -> Result<Value, Failure> {
+        let mut path = format!("/v1/delegations?limit={}", self.limit);
+        for (name, value) in [("agent", &self.agent), ("state", &self.status), ("cursor", &self.cursor)] {
+            if let Some(value) = value {
+                path += &format!("&{name}={}", encoded(value));
+            }
+        }
+        client.api(Method::GET, &path).await
+    }
+}
+
+/// A page of all that one may see: an operator, the tenant's.
+async fn everything(client: &Client, listed: &Listed, as_json: bool) -> Result<Code, Failure> {
+    let page = listed.page(client).await?;
+    if as_json {
+        output::line(&page.to_string());
+        return Ok(Code::Ok);
+    }
+    match rows_of(&page, output::wants_color()) {
+        Some(rows) => output::out(&rows),
+        None => output::note("there are no such tasks"),
+    }
+    if let Some(next) = page["next"].as_str() {
+        output::note(&format!("{} in all; more with --cursor {}", page["total"], safe_line(next)));
+    }
+    Ok(Code::Ok)
+}
+
+/// A page as a table; `None`: there is nothing on it.
+fn rows_of(page: &Value, color: bool) -> Option<String> {
+    let all = page["delegations"].as_array().filter(|all| !all.is_empty())?;
+    let rows = all.iter().map(|row| {
+        let why = row["reason"].as_str().or(row["waitingOn"].as_str()).unwrap_or("");
+        [
+            Cell::from(text(&row["task"])),
+            state_cell(&row["state"]),
+            Cell::from(text(&row["agent"])),
+            Cell::from(text(&row["caller"])),
+            Cell::from(to_the_second(&text(&row["changed"]))),
+            Cell::from(row["elapsedMs"].as_f64().map_or_else(String::new, duration)),
+            Cell::from(safe_line(why)),
+        ]
+    });
+    Some(table(["TASK", "STATE", "AGENT", "CALLER", "CHANGED", "ELAPSED", "REASON"], rows.collect(), color))
+}
+
+fn state_cell(state: &Value) -> Cell {
+    let state = text(state);
+    let word = state.strip_prefix("TASK_STATE_").unwrap_or(&state).to_owned();
+    let tone = match word.as_str() {
+        "COMPLETED" => Tone::Good,
+        "FAILED" | "REJECTED" => Tone::Bad,
+        "INPUT_REQUIRED" | "AUTH_REQUIRED" | "CANCELED" => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    Cell::toned(word, tone)
+}
+
+fn text(value: &Value) -> String {
+    safe_line(value.as_str().unwrap_or(""))
+}
+
+/// What may stand in a path: a task's id is 32 hex digits.
+fn is_id(id: &str) -> Result<(), Failure> {
+    match id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("`{}` is no task's id: it has 32 hex digits", safe_line(id)))),
+    }
+}
+
+/// Of another caller's task an operator sees how it stands, not what was said.
+async fn row(client: &Client, id: &str, as_json: bool) -> Result<Code, Failure> {
+    is_id(id)?;
+    let row = client.api(Method::GET, &format!("/v1/delegations/{id}")).await?;
+    if as_json {
+        output::line(&row.to_string());
+        return Ok(Code::Ok);
+    }
+    let names = ["task", "agent", "caller", "state", "reason", "waitingOn", "delivery", "changed", "context", "parent"];
+    for (name, value) in names.iter().map(|name| (name, text(&row[*name]))).filter(|(_, value)| !value.is_empty()) {
+        output::line(&format!("{name:10} {}", value.strip_prefix("TASK_STATE_").unwrap_or(&value)));
+    }
+    output::note("it is another caller's: what was said in it is not shown");
+    Ok(Code::Ok)
+}
+
+/// The agent that a task is with.
+async fn agent_of(client: &Client, agent: Option<String>, id: &str) -> Result<String, Failure> {
+    if let Some(agent) = agent {
+        return Ok(agent);
+    }
+    let row = client.api(Method::GET, &format!("/v1/delegations/{id}")).await?;
+    Ok(row["agent"].as_str().unwrap_or_default().to_owned())
 }
 
 async fn list(
@@ -80,15 +202,18 @@ fn to_the_second(time: &str) -> String {
 
 /// The task, through the door of the agent that has it.
 async fn of_any(client: &Client, agent: Option<String>, method: &str, id: &str) -> Result<(String, Value), Failure> {
-    for agent in named_or_all(client, agent).await? {
-        let outcome: Outcome = client.call(&agent, method, &json!({ "id": id })).await?;
-        match outcome {
-            Ok(task) => return Ok((agent, task)),
-            Err(error) if error.code == NOT_FOUND => {}
-            Err(error) => return Err(Failure { code: Code::Refused, ..error.failure() }),
-        }
+    let none = || Failure::new(Code::Refused, format!("there is no task {}", safe_line(id)));
+    is_id(id).map_err(|_| none())?;
+    let agent = agent_of(client, agent, id).await.map_err(|failure| match failure.code == Code::Refused {
+        true if failure.text.contains("TASK_NOT_FOUND") => none(),
+        _ => failure,
+    })?;
+    let outcome: Outcome = client.call(&agent, method, &json!({ "id": id })).await?;
+    match outcome {
+        Ok(task) => Ok((agent, task)),
+        Err(error) if error.code == NOT_FOUND => Err(none()),
+        Err(error) => Err(Failure { code: Code::Refused, ..error.failure() }),
     }
-    Err(Failure::new(Code::Refused, format!("there is no task {}", safe_line(id))))
 }
 
 async fn named_or_all(client: &Client, agent: Option<String>) -> Result<Vec<String>, Failure> {

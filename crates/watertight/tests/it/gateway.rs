@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -22,6 +23,8 @@ pub(crate) struct Config {
     agents: String,
     top: String,
     store: String,
+    last: String,
+    files: Vec<(String, String)>,
 }
 
 impl Config {
@@ -49,6 +52,18 @@ impl Config {
         self
     }
 
+    /// A table of its own.
+    pub(crate) fn last(mut self, table: &str) -> Self {
+        writeln!(self.last, "{table}").unwrap();
+        self
+    }
+
+    /// A file beside the configuration.
+    pub(crate) fn with_file(mut self, name: &str, text: &str) -> Self {
+        self.files.push((name.into(), text.into()));
+        self
+    }
+
     /// A setting of its store.
     pub(crate) fn store(mut self, line: &str) -> Self {
         writeln!(self.store, "{line}").unwrap();
@@ -70,9 +85,15 @@ impl Config {
         let dir = TempDir::new().unwrap();
         let store = dir.path().join("store");
         fill(&store);
-        let Config { agents, top, store: settings } = self;
-        let text = format!("listen = \"127.0.0.1:0\"\n{top}\n[store]\npath = {store:?}\n{settings}\n{agents}");
+        let Config { agents, top, store: settings, last, files } = self;
+        let text = format!("listen = \"127.0.0.1:0\"\n{top}\n[store]\npath = {store:?}\n{settings}\n{agents}\n{last}");
+        for (name, text) in files {
+            fs::write(dir.path().join(name), text).unwrap();
+        }
         fs::write(dir.path().join("watertight.toml"), text).unwrap();
+        let key = dir.path().join("watertight.key");
+        fs::write(&key, format!("watertight-key 1\ntest {}\n", "5f".repeat(32))).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let mut gateway = Gateway { dir, running: None, log: Arc::default() };
         gateway.start();
         gateway

@@ -19,6 +19,8 @@ mod cards;
 mod chaos;
 mod check;
 mod cli_agents;
+mod cli_send;
+mod cli_tasks;
 mod crash;
 mod dedupe;
 mod disk;

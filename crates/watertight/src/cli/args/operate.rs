@@ -1,4 +1,4 @@
-//! What operators can say: agents, breakers, tokens.
+//! What operators can say: agents, breakers, tokens, and what their shells and manuals need.
 
 use std::path::PathBuf;
 
@@ -19,6 +19,17 @@ STATE is what traffic meets: admitting, ejected (the breaker keeps traffic away)
 (the agent asked for a pause), draining (no longer configured). P50, P99 and STRANDED are of the last five minutes.
 It needs the token of an operator where the gateway has callers.";
 
+pub(super) const TASKS_HELP: &str = "Examples:
+  watertight tasks list --status WORKING
+  watertight tasks list --all --limit 50     an operator: every caller's, newest first
+  watertight tasks show ID                   what it said, or why it failed
+  watertight tasks watch ID                  its stream, until it ends
+  watertight tasks watch                     the list, as it changes
+  watertight tasks tree ID                   the delegations above and below it
+  watertight tasks cancel ID
+
+A task that is over ends show with 0, and watch as it ended: 0 completed, 1 failed, 5 still at work or waiting for you.";
+
 pub(super) const BREAKER_HELP: &str = "Example:
   watertight breaker reset hotels        it is known to be well again: do not wait for the trial
 
@@ -32,6 +43,25 @@ pub(super) const TOKEN_HELP: &str = "Examples:
 
 A token is printed once, on stdout; only a hash under the instance key is kept. Where there is a token, the gateway asks
 every caller for one, and may listen on other addresses than loopback.";
+
+pub(super) const COMPLETIONS_HELP: &str = "Examples:
+  watertight completions bash > ~/.local/share/bash-completion/completions/watertight
+  watertight completions zsh > \"${fpath[1]}/_watertight\"
+  watertight completions fish > ~/.config/fish/completions/watertight.fish";
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CompletionsArgs {
+    /// Which shell.
+    pub(in crate::cli) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ManArgs {
+    /// Write a page for each command into this directory; it is made if it is missing. Without it the first page goes to
+    /// stdout.
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) dir: Option<PathBuf>,
+}
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct AgentsArgs {
