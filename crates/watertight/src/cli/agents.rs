@@ -102,7 +102,8 @@ fn one(agent: &Value, color: bool) -> String {
         ("agent", text(&agent["agent"])),
         ("url", text(&agent["url"])),
         ("state", state.tone.paint(&state.text, color)),
-        ("card", card(agent).text),
+        ("card", card_in_full(agent)),
+        ("interface", interface(agent)),
         (
             "slots",
             format!(
@@ -153,13 +154,31 @@ fn state(agent: &Value) -> Cell {
     }
 }
 
+/// Whether the agent says who it is.
 fn card(agent: &Value) -> Cell {
-    let word = text(&agent["card"]["state"]);
-    match word.as_str() {
-        "ok" => Cell::toned(word, Tone::Good),
-        "" => Cell::from("-"),
-        _ => Cell::toned(word, Tone::Warning),
+    match (agent["card"].is_object(), agent["card"]["stale"].as_bool()) {
+        (true, Some(true)) => Cell::toned("stale", Tone::Warning),
+        (true, Some(false) | None) => Cell::toned("ok", Tone::Good),
+        (false, _) => Cell::from("none"),
     }
+}
+
+/// `ok: Hotels 1.2, seen 3 s ago`
+fn card_in_full(agent: &Value) -> String {
+    let card = &agent["card"];
+    let word = self::card(agent).text;
+    if !card.is_object() {
+        return word;
+    }
+    let name = [text(&card["name"]), text(&card["version"])].join(" ");
+    format!("{word}: {}, seen {} ago", name.trim(), millis(&card["fetchedAgoMs"]))
+}
+
+/// How it is spoken to: `JSONRPC at /a2a`.
+fn interface(agent: &Value) -> String {
+    let interface = &agent["interface"];
+    let (binding, path) = (text(&interface["binding"]), text(&interface["path"]));
+    if path.is_empty() { binding } else { format!("{binding} at {path}") }
 }
 
 /// `3 of 20`: what the breaker remembers.
