@@ -173,25 +173,34 @@ impl Shown {
             (None, None) => return Code::Unfinished,
         };
         let (state, code) = state_of(of);
-        // What a task that goes on has said already is the beginning of what comes.
-        if whole && (!self.text.is_empty() || (code == Code::Unfinished && !is_question(&state))) {
-            self.catch_up(of);
-        }
         let said = safe(&if whole { answer(of) } else { text_of(&of["status"]["message"]["parts"]) });
         // What an agent says at work is progress; what it says at the end, or asks, is what the caller waits for.
         let answers = code != Code::Unfinished || is_question(&state);
         let progress = if answers || whole { "" } else { said.as_str() };
+        if whole && answers && !self.text.is_empty() {
+            self.catch_up(of);
+        }
         if state != self.state || !progress.is_empty() {
-            self.close();
+            // Elsewhere the two do not meet.
+            if output::is_screen() {
+                self.close();
+            }
             let id = of.get("id").or(of.get("taskId")).and_then(Value::as_str).unwrap_or("");
             output::note(format!("task {} {state}  {}", safe_line(id), progress.replace('\n', "\\n")).trim_end());
             state.clone_into(&mut self.state);
+        }
+        if whole && !answers {
+            // What it has said already is the beginning of what comes.
+            self.catch_up(of);
         }
         if answers && !said.is_empty() {
             match !self.text.is_empty() && code == Code::Failed {
                 // Part of an answer stands on stdout already; why it is not whole is no part of it.
                 true => output::note(&said),
-                false if self.text.is_empty() || is_question(&state) => output::line(&said),
+                false if self.text.is_empty() || is_question(&state) => {
+                    self.close();
+                    output::line(&said);
+                }
                 false => {}
             }
         }
