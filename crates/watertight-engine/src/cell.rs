@@ -206,6 +206,7 @@ impl Cell {
 
     /// Numbers what has to be written, and sorts the outputs by what they stand on.
     fn collect(&mut self, room: bool, fits: impl FnMut(&Waiting<'_>) -> bool) -> Option<Commit> {
+        self.keep();
         let unsaved = !self.engine.dirty.is_empty() || !self.engine.extra.is_empty();
         self.steps += 1;
         self.since.retain(|task, _| self.engine.dirty.contains_key(task));
@@ -234,7 +235,22 @@ impl Cell {
         while let Some((_, input)) = self.news.pop_front_if(|(step, _)| *step < waits) {
             self.in_doubt.push_back((self.next - 1, input));
         }
+        for task in self.engine.leave() {
+            self.ready.push_back(Output::Forget { task });
+            self.engine.remove(task);
+        }
         commit
+    }
+
+    /// What is kept in memory alone goes out at once, before the outputs that stand on it.
+    fn keep(&mut self) {
+        for (task, dirty) in std::mem::take(&mut self.engine.passing) {
+            let live = self.engine.live.get_mut(&task).filter(|live| !live.is_proposed());
+            let Some(live) = live else { continue };
+            let save = Save::Delegation { row: live.next_save(), message: dirty.message, record: dirty.record };
+            self.ready.push_back(Output::Keep(save));
+        }
+        self.ready.extend(std::mem::take(&mut self.engine.kept).into_iter().map(Output::Keep));
     }
 
     fn hold(&mut self, needs: u64, output: Output) {
@@ -275,14 +291,8 @@ impl Cell {
             if live.is_proposed() {
                 continue;
             }
-            live.row.version += 1;
             live.saved_in = n;
-            let mut row = Box::new(live.row.clone());
-            if let Some(turn) = &live.previous {
-                // The turn that may take its place is not accepted.
-                row.turn.clone_from(turn);
-            }
-            saves.push(Save::Delegation { row, message: dirty.message, record: dirty.record });
+            saves.push(Save::Delegation { row: live.next_save(), message: dirty.message, record: dirty.record });
         }
         // A key goes with the row that it names.
         let dirty = &self.engine.dirty;
@@ -317,7 +327,12 @@ impl Cell {
 
     /// Something waits to be decided about, or to be handed to the store.
     pub fn is_undecided(&self) -> bool {
-        self.waiting() > 0 || !self.engine.dirty.is_empty() || !self.engine.extra.is_empty()
+        self.waiting() > 0 || !self.engine.dirty.is_empty() || !self.engine.extra.is_empty() || self.is_unkept()
+    }
+
+    /// Something is to be kept in memory, or to leave it: only between a step and what was done beside it.
+    fn is_unkept(&self) -> bool {
+        !self.engine.passing.is_empty() || !self.engine.kept.is_empty() || !self.engine.leaving.is_empty()
     }
 
     /// When to step again without an input or a durable commit; now if there is something to decide or to write
@@ -325,7 +340,7 @@ impl Cell {
     pub fn wake(&self) -> Option<Time> {
         let unsaved = !self.engine.dirty.is_empty() || !self.engine.extra.is_empty();
         let untold = !self.engine.out.is_empty() || self.engine.next_answerable().is_some();
-        if unsaved && !self.blocked || untold || self.waiting() > 0 {
+        if unsaved && !self.blocked || untold || self.waiting() > 0 || self.is_unkept() {
             return Some(self.engine.now);
         }
         self.engine.next_wake()

@@ -14,7 +14,7 @@ use crate::ids::{AgentId, ContextKey, Fingerprint, Key, LineId, Principal, Remot
 use crate::input::Input;
 use crate::live::{Live, Place, Timer};
 use crate::output::{Answer, Output, Refusal};
-use crate::record::{Cancel, Phase, Save};
+use crate::record::{Phase, Save};
 use crate::settings::{Serialize, Settings};
 
 /// How long a terminal delegation stays in memory: longer than any look-up in the store can be under way, so that a
@@ -67,6 +67,11 @@ pub(crate) struct Engine {
     pub(crate) touching: Option<TaskId>,
     pub(crate) dirty: BTreeMap<TaskId, Dirty>,
     pub(crate) extra: Vec<Save>,
+    /// The same of what is kept in memory alone: it never waits.
+    pub(crate) passing: BTreeMap<TaskId, Dirty>,
+    pub(crate) kept: Vec<Save>,
+    /// Delegations that are over, and leave with the end of the step if nothing is owed for them.
+    pub(crate) leaving: Vec<TaskId>,
     /// Outputs, each with the task whose latest save it stands on.
     pub(crate) out: Vec<(Option<TaskId>, Output)>,
 }
@@ -92,6 +97,9 @@ impl Engine {
             touching: None,
             dirty: BTreeMap::new(),
             extra: Vec::new(),
+            passing: BTreeMap::new(),
+            kept: Vec::new(),
+            leaving: Vec::new(),
             out: Vec::new(),
         }
     }
@@ -185,17 +193,28 @@ impl Engine {
 
     /// The row has to be written.
     pub(crate) fn save(&mut self, task: TaskId) {
-        self.dirty.entry(task).or_default();
+        self.dirty(task);
     }
 
     /// The row and the task's record have to be written.
     pub(crate) fn save_record(&mut self, task: TaskId) {
-        self.dirty.entry(task).or_default().record = true;
+        self.dirty(task).record = true;
     }
 
     /// The row and the current turn's message have to be written.
     pub(crate) fn save_message(&mut self, task: TaskId) {
-        self.dirty.entry(task).or_default().message = true;
+        self.dirty(task).message = true;
+    }
+
+    fn dirty(&mut self, task: TaskId) -> &mut Dirty {
+        let volatile = self.live.get(&task).is_some_and(Live::is_volatile);
+        if volatile { &mut self.passing } else { &mut self.dirty }.entry(task).or_default()
+    }
+
+    /// Something else has to be kept with this task.
+    pub(crate) fn save_beside(&mut self, task: TaskId, save: Save) {
+        let volatile = self.live.get(&task).is_some_and(Live::is_volatile);
+        if volatile { &mut self.kept } else { &mut self.extra }.push(save);
     }
 
     /// The commit that has the latest save of this task. None is needed for what is not in memory: nothing leaves it
@@ -206,7 +225,8 @@ impl Engine {
 
     /// Everything decided about this task is on disk.
     pub(crate) fn is_durable(&self, task: TaskId) -> bool {
-        self.saved_in(task) <= self.durable && !self.dirty.contains_key(&task)
+        let waits = self.dirty.contains_key(&task) || self.passing.contains_key(&task);
+        self.saved_in(task) <= self.durable && !waits
     }
 
     /// An output that stands on what is saved of this task.
@@ -398,17 +418,35 @@ impl Engine {
     // ---- memory ------------------------------------------------------------------------------------------------
 
     /// Starts the time after which a terminal delegation leaves memory.
+    ///
+    /// One that is kept in memory alone goes at once, unless somebody may want to follow it: whoever looks it up asks in the
+    /// same turn in which it leaves, so nothing falls in between.
     pub(crate) fn linger(&mut self, task: TaskId) {
+        if self.live.get(&task).is_some_and(|live| live.is_volatile() && !live.lingers) {
+            return self.leaving.push(task);
+        }
         let at = self.now + LINGER;
         self.set_timer(task, Timer::Linger, Some(at));
+    }
+
+    /// The end of the step: those go for which nothing is owed.
+    pub(crate) fn leave(&mut self) -> Vec<TaskId> {
+        let over = std::mem::take(&mut self.leaving);
+        let (stay, go): (Vec<_>, Vec<_>) =
+            over.into_iter().partition(|task| self.live.get(task).is_none_or(Live::is_owed));
+        for task in stay {
+            let at = self.now + LINGER;
+            self.set_timer(task, Timer::Linger, Some(at));
+        }
+        go
     }
 
     /// A terminal delegation for which nothing is owed leaves memory; the store answers for it from now on.
     fn let_go(&mut self, task: TaskId) {
         let Some(live) = self.live.get(&task) else { return };
-        let owed = live.row.cancel == Cancel::Owed || live.is_cut() || live.lock.is_some();
-        if owed || !self.is_durable(task) || !live.row.state.is_terminal() {
-            return self.linger(task);
+        if live.is_owed() || !self.is_durable(task) || !live.row.state.is_terminal() {
+            let at = self.now + LINGER;
+            return self.set_timer(task, Timer::Linger, Some(at));
         }
         self.emit(task, Output::Forget { task });
         self.remove(task);
@@ -423,6 +461,7 @@ impl Engine {
         let key = context_key(&live.row.principal, &live.row.agent, &live.row.context);
         self.context_unref(&key);
         self.dirty.remove(&task);
+        self.passing.remove(&task);
         for key in live.keys {
             if self.keys.get(&key).is_some_and(|used| used.task == task) {
                 self.keys.remove(&key);

@@ -3,6 +3,7 @@
 //! task is as it was.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
@@ -63,7 +64,7 @@ impl Engine {
         if live.behind.len() >= max_behind {
             return self.refuse_line(s.line, &s.agent, Reason::TaskBusy, None);
         }
-        live.behind.push_back(Behind { submission: Box::new(s.clone()), until });
+        live.behind.push_back(Behind { submission: Arc::new(s.clone()), until });
         self.lines.insert(s.line, task);
         self.set_wait_timer(task);
         self.next_behind(task);

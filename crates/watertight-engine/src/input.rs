@@ -14,7 +14,7 @@ use crate::settings::Settings;
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A caller sent a message.
-    Submitted(Box<Submission>),
+    Submitted(Arc<Submission>),
     /// The caller of this line is gone, or its line is no longer held.
     LineClosed {
         /// Which.
@@ -92,6 +92,14 @@ impl Want {
         match self {
             Want::Reply { until } => Some(until),
             Want::Stream | Want::Accepted => None,
+        }
+    }
+
+    /// The caller may come back for what it has not seen of it.
+    pub(crate) fn may_follow(self) -> bool {
+        match self {
+            Want::Reply { .. } => false,
+            Want::Stream | Want::Accepted => true,
         }
     }
 }

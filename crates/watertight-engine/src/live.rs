@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use watertight_policy::breaker::ProbeId;
 use watertight_policy::bulkhead::Ticket;
@@ -15,7 +16,7 @@ use watertight_policy::time::{Span, Time};
 
 use crate::ids::{ContextKey, Key, LineId};
 use crate::input::Submission;
-use crate::record::{Cancel, Phase, Row, Turn};
+use crate::record::{Cancel, Durability, Phase, Row, Turn};
 
 /// A caller on an open line.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +90,7 @@ impl Timer {
 /// A message to a task that waits until no other turn of it is under way. Nothing is kept of it but this.
 #[derive(Debug)]
 pub(crate) struct Behind {
-    pub(crate) submission: Box<Submission>,
+    pub(crate) submission: Arc<Submission>,
     /// Its caller waits no longer than this.
     pub(crate) until: Time,
 }
@@ -126,6 +127,8 @@ pub(crate) struct Live {
     pub(crate) attempting: bool,
     /// A CancelTask is out, and its answer still to come.
     pub(crate) canceling: bool,
+    /// Somebody may want to follow it by its events once it is over: it stays a while.
+    pub(crate) lingers: bool,
     /// The commit that the latest save of this delegation is in.
     pub(crate) saved_in: u64,
     pub(crate) timers: [Option<Time>; Timer::ALL.len()],
@@ -152,6 +155,7 @@ impl Live {
             heard: false,
             attempting: false,
             canceling: false,
+            lingers: true,
             saved_in: 0,
             timers: [None; Timer::ALL.len()],
         }
@@ -160,6 +164,26 @@ impl Live {
     /// The turn is over for its caller, but the agent is not known to be quiet.
     pub(crate) fn is_cut(&self) -> bool {
         self.row.state.is_terminal() && (self.attempting || self.canceling)
+    }
+
+    /// Nothing of it is ever written to disk.
+    pub(crate) fn is_volatile(&self) -> bool {
+        self.row.durability == Durability::Memory
+    }
+
+    /// Something still has to happen for it, though it is over.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.row.cancel == Cancel::Owed || self.is_cut() || self.lock.is_some()
+    }
+
+    /// Its row under its next version. A turn that may take the current one's place, and is not accepted, is left out.
+    pub(crate) fn next_save(&mut self) -> Arc<Row> {
+        self.row.version += 1;
+        let mut row = self.row.clone();
+        if let Some(turn) = &self.previous {
+            row.turn.clone_from(turn);
+        }
+        Arc::new(row)
     }
 
     /// Nobody but its own caller may know of it: its first turn is not accepted.

@@ -1,4 +1,5 @@
-//! Everything that a cell asks for. Imperative. Each leaves the cell only when the commit that it stands on is durable.
+//! Everything that a cell asks for. Imperative. Each leaves the cell only when the commit that it stands on is durable;
+//! what stands on a delegation that is kept in memory alone, behind the [`Output::Keep`] of it.
 //!
 //! Classes: `Send` at most once (the commit before it says `dispatching`); `Cancel` at least once, until answered or
 //! given up; `Answer` at most once (the record stands); the rest is local.
@@ -22,6 +23,9 @@ pub struct Commit {
 /// See the module's header.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Output {
+    /// Keep this in memory: it is of a delegation of which nothing is written to disk. Comes before everything that stands
+    /// on it.
+    Keep(Save),
     /// Tell the caller.
     Answer {
         /// On this line.

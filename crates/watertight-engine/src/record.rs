@@ -146,6 +146,26 @@ pub enum ReplyKind {
     Message,
 }
 
+/// Where a delegation is kept.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Durability {
+    /// On disk, before anybody is told of it.
+    #[default]
+    Durable,
+    /// In this process' memory alone: nothing waits for the disk, and it is gone with the process.
+    Memory,
+}
+
+impl Durability {
+    /// The word in configuration, API and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Durability::Durable => "durable",
+            Durability::Memory => "memory",
+        }
+    }
+}
+
 /// One message to a delegation, with its own dedupe, wait and attempts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Turn {
@@ -182,6 +202,8 @@ pub struct Row {
     pub principal: Principal,
     /// For whom.
     pub agent: AgentId,
+    /// Where it is kept, from its beginning to its end.
+    pub durability: Durability,
     /// The contextId that the caller sees.
     pub context: Arc<str>,
     /// The agent's own ids, once known.
@@ -229,7 +251,7 @@ pub enum Save {
     /// Insert (version 1) or update (version n over n − 1; anything else is refused, and so is a second terminal state).
     Delegation {
         /// The row as it is now.
-        row: Box<Row>,
+        row: Arc<Row>,
         /// The body of this turn's message has to be written with it.
         message: bool,
         /// The task's record (status, artifacts, history) has to be written with it.

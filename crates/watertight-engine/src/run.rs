@@ -115,7 +115,7 @@ impl Engine {
                 context.remote = Some(remote.clone());
             }
             self.save(task);
-            self.extra.push(Save::Context { key, remote: remote.clone() });
+            self.save_beside(task, Save::Context { key, remote: remote.clone() });
         }
     }
 

@@ -6,6 +6,7 @@ use watertight_policy::time::Span;
 use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
 
 use crate::ids::AgentId;
+use crate::record::Durability;
 
 /// What a cell may hold, and its agents.
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ pub struct AgentSettings {
     pub budget: budget::Params,
     /// What counts as a result.
     pub acceptance: acceptance::Params,
+    /// Where its new delegations are kept.
+    pub durability: Durability,
     /// Tries per turn; 1 = no retry. A retry happens only if nothing was sent, or the agent is idempotent.
     pub attempts: u32,
     /// The agent runs a messageId at most once, however often it is sent.
@@ -82,6 +85,7 @@ impl Default for AgentSettings {
             retry_budget: retry_budget::Params::default(),
             budget: budget::Params::default(),
             acceptance: acceptance::Params::default(),
+            durability: Durability::Durable,
             attempts: 2,
             idempotent: false,
             serialize: Serialize::Context,

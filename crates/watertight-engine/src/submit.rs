@@ -73,6 +73,7 @@ impl Engine {
         let current = used.is_some_and(|used| used.turn == live.row.turn.no);
         let waits = current && live.row.turn.phase != Phase::Ended;
         let until = s.want.until();
+        live.lingers |= s.want.may_follow();
         if waits && live.lines.len() >= MAX_LINES {
             self.refuse_line(s.line, &s.agent, Reason::CellOverloaded, None);
         } else if waits && (until.is_some() || !live.accepted) {
@@ -128,6 +129,7 @@ impl Engine {
             version: 0,
             principal: s.principal.clone(),
             agent: s.agent.clone(),
+            durability: self.agents.get(&s.agent).map(|agent| agent.settings.durability).unwrap_or_default(),
             context: s.context.clone(),
             remote_task: None,
             remote_context: None,
@@ -145,7 +147,7 @@ impl Engine {
             attempt: crate::ids::Attempt(0),
             turn: self.turn(s, 1, class, budget, parent),
         };
-        self.live.insert(s.task, Live::new(row, class));
+        self.live.insert(s.task, Live { lingers: false, ..Live::new(row, class) });
         self.begin_turn(s, s.task);
     }
 
@@ -218,6 +220,7 @@ impl Engine {
         let key = key_of(s);
         let Some(live) = self.live.get_mut(&task) else { return };
         live.lines.push(Line { id: s.line, until: s.want.until(), replay: false });
+        live.lingers |= s.want.may_follow();
         live.keys.push_back(key.clone());
         let class = live.class;
         let turn = live.row.turn.no;
@@ -281,7 +284,7 @@ impl Engine {
         self.save_record(task);
         self.save_message(task);
         if let Some(key) = key {
-            self.extra.push(Save::Key { key, fingerprint, task, turn });
+            self.save_beside(task, Save::Key { key, fingerprint, task, turn });
         }
         // A context that the caller named gets its name toward the agent for good with the first message in it.
         if let (true, Some(remote)) = (first, self.contexts.get(&context).and_then(|c| c.remote.clone())) {
@@ -290,7 +293,7 @@ impl Engine {
                 if let Some(live) = self.live.get_mut(&task) {
                     live.row.remote_context = Some(remote.clone());
                 }
-                self.extra.push(Save::Context { key: context, remote });
+                self.save_beside(task, Save::Context { key: context, remote });
             }
         }
         for line in told {

@@ -35,7 +35,7 @@ use watertight_engine::settings::AgentSettings;
 use watertight_policy::time::Span;
 
 use crate::agents::AgentConfig;
-use crate::{AgentSpec, Kept, Started, StoreSpec, hub};
+use crate::{AgentSpec, InMemory, Kept, Started, StoreSpec, hub};
 
 pub use advice::{Finding, Level, advise};
 pub use compare::{changes, effective, waiting, written};
@@ -166,6 +166,8 @@ pub struct Agent {
     pub wire: AgentConfig,
     /// How long a blocking caller holds the line. `None`: as long as the budget lasts.
     pub wait: Option<Span>,
+    /// What is kept of its ended delegations, where they are kept in memory alone.
+    pub memory: InMemory,
     /// Its walls.
     pub settings: AgentSettings,
 }
@@ -213,6 +215,7 @@ impl Config {
             engine: agent.settings.clone(),
             wire: Arc::new(agent.wire.clone()),
             wait: agent.wait,
+            memory: agent.memory,
         };
         Started {
             store: StoreSpec::File(self.store.clone()),

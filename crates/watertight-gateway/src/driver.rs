@@ -10,6 +10,7 @@ pub(crate) mod inbox;
 pub(crate) mod lines;
 mod reload;
 pub(crate) mod shared;
+pub(crate) mod shelf;
 #[cfg(test)]
 mod tests;
 
@@ -71,7 +72,7 @@ pub(crate) struct Driver {
     seed: u64,
     fence: u64,
     /// Rows of commits that are not answered yet.
-    pending: BTreeMap<u64, Vec<Row>>,
+    pending: BTreeMap<u64, Vec<Arc<Row>>>,
     /// When the store last answered, or was given something while it had nothing to do.
     answered: Time,
     /// It has not answered for too long.
@@ -231,8 +232,11 @@ impl Driver {
         if stalled {
             self.cell.offer(Input::Stalled { gap });
         }
-        for input in taken.inputs {
+        for mut input in taken.inputs {
             self.noticed(&input);
+            if let Input::Submitted(submission) = &mut input {
+                self.shared.shelf.complete(submission, now);
+            }
             // Who has been answered already, because there was no store, must not be served later.
             if line_of(&input).is_none_or(|line| self.shared.lines.is_open(line)) {
                 self.cell.offer(input);
@@ -325,7 +329,7 @@ impl Driver {
             if let Save::Delegation { row, message: with_message, record: with_record } = &save {
                 let live = self.shared.hub.adopt(row, self.fence, Stored::default());
                 if *with_message && let Some(proposed) = self.shared.hub.proposed(row) {
-                    self.shared.hub.keep_message(&live, row.turn.no, &proposed);
+                    self.shared.hub.keep_message(&live, row.turn.no, &proposed, false);
                     message = Some(body(proposed.to_bytes()));
                 } else if *with_message {
                     message = live.message(row.turn.no).map(|kept| body(kept.to_bytes()));
@@ -335,7 +339,7 @@ impl Driver {
                 if *with_record && !bare {
                     record = Some(body(live.whole(row)));
                 }
-                rows.push((**row).clone());
+                rows.push(row.clone());
             }
             writes.push(Write { save, message, record });
         }

@@ -17,7 +17,7 @@ use watertight_a2a::call::SendPeek;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget};
-use watertight_engine::record::TaskState;
+use watertight_engine::record::{Durability, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 use watertight_store::ListQuery;
@@ -176,7 +176,8 @@ impl Handle {
         if known.removed {
             return Err(refuse(Reason::AgentDraining));
         }
-        self.open_for_work(&agent)?;
+        let volatile = known.spec.engine.durability == Durability::Memory;
+        self.open_for_work(&agent, volatile)?;
         // An id that was never given out names no task.
         let names = match call.peek.task_id.as_deref().map(TaskId::parse) {
             Some(None) => return Err(Declined::NotFound),
@@ -191,10 +192,14 @@ impl Handle {
             },
             context: call.peek.context_id.as_deref().map(Arc::from),
             // What is live, the cell knows better than the store.
-            names: names.filter(|task| self.shared.hub.live(*task).is_none()),
+            names: names.filter(|task| self.shared.hub.live(*task).is_none() && self.shared.shelf.row(*task).is_none()),
         };
         let now = self.shared.clock.now();
-        let found = self.look_up(&agent, ask.clone()).await?;
+        // Of what is kept in memory alone the cell is told all when it is given the message.
+        let found = match volatile && ask.names.is_none() {
+            true => Found::default(),
+            false => self.look_up(&agent, ask.clone()).await?,
+        };
         let minted = mint_task(now).and_then(|task| Ok((task, mint_context(now)?, mint_context(now)?)));
         let Ok((task, new_context, remote_context)) = minted else { return Err(refuse(Reason::Internal)) };
         let wait = call.wait.or(known.spec.wait);
@@ -223,7 +228,7 @@ impl Handle {
         let message = Message { params: Json::assume(call.params), trace: call.trace };
         let (line, print) = (submission.line, submission.fingerprint);
         self.shared.hub.propose(line, ask.key, print, message).map_err(|_| refuse(Reason::CellOverloaded))?;
-        let input = Input::Submitted(Box::new(submission));
+        let input = Input::Submitted(Arc::new(submission));
         let told = self.ask(line, &agent, task, call.want == Want::Stream, input).await?;
         let Told::Task { task, replay, view, stream } = told else { return Err(declined(told)) };
         let view = match view {
@@ -280,8 +285,8 @@ impl Handle {
             limit: filter.limit.clamp(1, 100),
             ..ListQuery::of(principal.clone())
         };
-        let (store, hub) = (self.shared.store.clone(), self.shared.hub.clone());
-        let read = self.blocking(move || list::page(&store, &hub, &query));
+        let shared = self.shared.clone();
+        let read = self.blocking(move || list::page(&shared, &query));
         read.await.map_err(|_| NoPage::StoreUnavailable)
     }
 
@@ -334,6 +339,14 @@ impl Handle {
             known.removed = true;
         }
         for spec in agents {
+            self.shared.shelf.limit(&spec.name, spec.memory);
+            let was = old.get(&spec.name).filter(|old| !old.removed).map(|old| old.spec.engine.durability);
+            if spec.engine.durability == Durability::Memory && was != Some(Durability::Memory) {
+                tracing::warn!(
+                    agent = %spec.name,
+                    "durability = \"memory\": what this agent is asked is not written to disk, and is gone when the gateway ends"
+                );
+            }
             let kept = old.get(&spec.name).filter(|old| old.spec.wire == spec.wire);
             let agent = match kept {
                 Some(kept) => kept.agent.clone(),
@@ -408,9 +421,11 @@ impl Handle {
         Declined::Refused { reason, agent: agent.clone(), retry_after }
     }
 
-    fn open_for_work(&self, agent: &AgentId) -> Result<(), Declined> {
+    fn open_for_work(&self, agent: &AgentId, volatile: bool) -> Result<(), Declined> {
         match self.shared.health() {
             Health::Well => Ok(()),
+            // It needs no store. If the cell itself is away with it, who waits is told within the second.
+            Health::NoStore if volatile => Ok(()),
             Health::NoStore => Err(self.refused(agent, Reason::StoreUnavailable)),
             Health::Draining { .. } | Health::Gone => Err(self.refused(agent, Reason::ShuttingDown)),
         }
@@ -470,6 +485,10 @@ impl Handle {
 
     /// A task that is not live, if it is this caller's with this agent.
     async fn stored_view(&self, principal: &Principal, agent: &AgentId, task: TaskId) -> Result<TaskView, Declined> {
+        if let Some(view) = self.shared.shelf.view(task) {
+            let own = view.principal == *principal && view.agent == *agent;
+            return if own { Ok(view) } else { Err(Declined::NotFound) };
+        }
         let store = self.shared.store.clone();
         let (by, to) = (principal.clone(), agent.clone());
         let read = self.blocking(move || {

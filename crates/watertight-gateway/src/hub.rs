@@ -271,7 +271,7 @@ pub struct TaskView {
 /// Message bytes that are kept in memory beside the store's copy; what is above is read from there when it is sent.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Bytes of messages that wait to be accepted. More is refused.
+/// Bytes of messages that wait to be accepted, or to be sent from memory. More is refused.
 pub(crate) const MAX_PROPOSED_BYTES: usize = 256 << 20;
 
 /// Counts a stream while it is open.
@@ -349,7 +349,7 @@ impl Hub {
     pub(crate) fn propose(&self, line: LineId, key: Key, print: Fingerprint, message: Message) -> Result<(), NoRoom> {
         let mut state = self.lock();
         let bytes = message.params.as_bytes().len();
-        if state.proposed_bytes + bytes > MAX_PROPOSED_BYTES {
+        if state.proposed_bytes + self.message_bytes.load(Ordering::Relaxed) + bytes > MAX_PROPOSED_BYTES {
             return Err(NoRoom);
         }
         let id = (key, print);
@@ -414,9 +414,10 @@ impl Hub {
     }
 
     /// Keeps the message in memory until it is sent, if there is room; the store has it too.
-    pub(crate) fn keep_message(&self, live: &Live, turn: u32, message: &Message) {
+    /// Where there is no other copy, in any case: there was room for it when it was proposed.
+    pub(crate) fn keep_message(&self, live: &Live, turn: u32, message: &Message, only: bool) {
         let bytes = message.params.as_bytes().len();
-        let room = self.message_bytes.load(Ordering::Relaxed) + bytes <= MAX_MESSAGE_BYTES;
+        let room = only || self.message_bytes.load(Ordering::Relaxed) + bytes <= MAX_MESSAGE_BYTES;
         let freed = live.take_message(turn, message, room);
         self.message_bytes.fetch_add(if room { bytes } else { 0 }, Ordering::Relaxed);
         self.message_bytes.fetch_sub(freed, Ordering::Relaxed);

@@ -39,6 +39,25 @@ pub struct AgentSpec {
     pub wire: Arc<agents::AgentConfig>,
     /// How long a blocking call is held when the caller does not say; `None`: as long as its budget.
     pub wait: Option<Span>,
+    /// What is kept of its ended delegations, where they are kept in memory alone.
+    pub memory: InMemory,
+}
+
+/// How much of what has ended is kept for an agent with `durability = "memory"`; the oldest goes first. What has not
+/// ended is bounded by the cell's limits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InMemory {
+    /// Delegations.
+    pub max_tasks: usize,
+    /// Bytes of their records.
+    pub max_bytes: usize,
+}
+
+impl Default for InMemory {
+    /// Ten thousand, and 64 MiB.
+    fn default() -> InMemory {
+        InMemory { max_tasks: 10_000, max_bytes: 64 << 20 }
+    }
 }
 
 /// What a gateway is started with.
@@ -152,6 +171,7 @@ async fn prune(shared: Arc<driver::shared::Shared>) {
     while !shared.is_gone() {
         let kept = *told.borrow_and_update();
         let (store, now) = (shared.store.clone(), shared.clock.now());
+        shared.metrics.pruned(shared.shelf.prune(now, kept));
         let pruned = tokio::task::spawn_blocking(move || store.prune(now, kept.retention, kept.dedupe_window)).await;
         match pruned {
             Ok(Ok(pruned)) if pruned.tasks + pruned.keys > 0 => {

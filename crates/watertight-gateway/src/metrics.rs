@@ -52,6 +52,8 @@ pub struct Metrics {
     slots: Family<OfAgent, Gauge>,
     breaker: Family<OfAgent, Gauge>,
     streams: Family<OfAgent, Gauge>,
+    memory_tasks: Family<OfAgent, Gauge>,
+    memory_bytes: Family<OfAgent, Gauge>,
     refusals: Family<OfRefusal, Counter>,
     outcomes: Family<OfOutcome, Counter>,
     seconds: Family<OfAgent, Histogram, fn() -> Histogram>,
@@ -89,6 +91,8 @@ impl Metrics {
             slots: Family::default(),
             breaker: Family::default(),
             streams: Family::default(),
+            memory_tasks: Family::default(),
+            memory_bytes: Family::default(),
             refusals: Family::default(),
             outcomes: Family::default(),
             seconds: Family::new_with_constructor(histogram),
@@ -116,6 +120,9 @@ impl Metrics {
         r.register("slots", "Slots of the agent", self.slots.clone());
         r.register("breaker_state", "0 admitting, 1 probing, 2 ejected", self.breaker.clone());
         r.register("streams", "Open streams toward callers", self.streams.clone());
+        let help = "Ended tasks of an agent with durability = memory that are still kept";
+        r.register("memory_tasks", help, self.memory_tasks.clone());
+        r.register("memory_bytes", "Bytes of their records", self.memory_bytes.clone());
         r.register("refusals", "Calls turned away before a task existed", self.refusals.clone());
         r.register("outcomes", "Turns that ended", self.outcomes.clone());
         r.register("call_seconds", "From the last dispatch to the end of a turn", self.seconds.clone());
@@ -142,6 +149,10 @@ impl Metrics {
             self.slots.get_or_create(&of).set(i64::from(view.max_in_flight));
             self.breaker.get_or_create(&of).set(breaker_number(view.breaker.state));
             self.streams.get_or_create(&of).set(i64::from(view.streams));
+            if let Some((tasks, bytes)) = view.in_memory {
+                self.memory_tasks.get_or_create(&of).set(as_gauge(tasks));
+                self.memory_bytes.get_or_create(&of).set(as_gauge(bytes));
+            }
             self.peak.get_or_create(&of).set(i64::from(view.seen.peak));
             self.stranded.get_or_create(&of).set(i64::from(view.stranded()));
         }

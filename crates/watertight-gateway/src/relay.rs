@@ -161,7 +161,9 @@ impl Relay for Ear {
             self.inbox.progressed(self.live.task, self.attempt, progress);
         }
         if let Some(numbered) = numbered {
-            self.hub.soil(self.live.task);
+            if !self.live.volatile {
+                self.hub.soil(self.live.task);
+            }
             if numbered.bytes > self.max_task_bytes {
                 return ControlFlow::Break(too_large());
             }

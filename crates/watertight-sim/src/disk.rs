@@ -1,12 +1,12 @@
 //! A store in memory that enforces what the real ones do: versions, terminal once. What it has not acknowledged may or
 //! may not be there after a crash.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use watertight_engine::ids::{ContextKey, Key, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::output::Commit;
-use watertight_engine::record::{Cancel, Row, Save};
+use watertight_engine::record::{Cancel, Durability, Row, Save};
 use watertight_policy::rng::Rng;
 use watertight_policy::time::Time;
 
@@ -14,6 +14,8 @@ use watertight_policy::time::Time;
 pub(crate) struct Disk {
     pub(crate) rows: BTreeMap<TaskId, Row>,
     keys: BTreeMap<Key, (TaskId, u32, u128)>,
+    /// Keys that are in the process' memory alone.
+    keys_in_memory: BTreeSet<Key>,
     contexts: BTreeMap<ContextKey, RemoteId>,
     pending: VecDeque<(Time, Commit)>,
     /// Commits made durable over all lives of the engine.
@@ -43,8 +45,20 @@ impl Disk {
         Some(commit.n)
     }
 
-    /// The process dies: of what waits, a prefix made it, which nobody will be told of.
+    /// Kept in the process' memory: there at once, and gone with it.
+    pub(crate) fn keep(&mut self, save: &Save) {
+        self.put(save, Durability::Memory);
+        if let Save::Key { key, .. } = save {
+            self.keys_in_memory.insert(key.clone());
+        }
+    }
+
+    /// The process dies: of what waits, a prefix made it, which nobody will be told of. What was kept in memory is gone.
     pub(crate) fn crash(&mut self, rng: &mut Rng) {
+        self.rows.retain(|_, row| row.durability == Durability::Durable);
+        for key in std::mem::take(&mut self.keys_in_memory) {
+            self.keys.remove(&key);
+        }
         let kept = rng.below(self.pending.len() as u64 + 1);
         for (_, commit) in std::mem::take(&mut self.pending).into_iter().take(kept as usize) {
             self.apply(&commit);
@@ -78,26 +92,33 @@ impl Disk {
     fn apply(&mut self, commit: &Commit) {
         self.commits += 1;
         for save in &commit.saves {
-            match save {
-                Save::Delegation { row, .. } => {
-                    let before = self.rows.get(&row.task);
-                    let version = before.map_or(0, |row| row.version);
-                    if version + 1 != row.version {
-                        self.broken.push(format!("{}: version {} after {version}", row.task, row.version));
-                    }
-                    let over = before.filter(|before| before.state.is_terminal() && before.state != row.state);
-                    if let Some(before) = over {
-                        let (was, is) = (before.state.as_str(), row.state.as_str());
-                        self.broken.push(format!("{}: {is} over {was}", row.task));
-                    }
-                    self.rows.insert(row.task, (**row).clone());
+            self.put(save, Durability::Durable);
+        }
+    }
+
+    fn put(&mut self, save: &Save, durability: Durability) {
+        match save {
+            Save::Delegation { row, .. } => {
+                let before = self.rows.get(&row.task);
+                let version = before.map_or(0, |row| row.version);
+                if version + 1 != row.version {
+                    self.broken.push(format!("{}: version {} after {version}", row.task, row.version));
                 }
-                Save::Key { key, fingerprint, task, turn } => {
-                    self.keys.insert(key.clone(), (*task, *turn, *fingerprint));
+                if row.durability != durability {
+                    self.broken.push(format!("{}: {} is kept elsewhere", row.task, row.durability.as_str()));
                 }
-                Save::Context { key, remote } => {
-                    self.contexts.insert(key.clone(), remote.clone());
+                let over = before.filter(|before| before.state.is_terminal() && before.state != row.state);
+                if let Some(before) = over {
+                    let (was, is) = (before.state.as_str(), row.state.as_str());
+                    self.broken.push(format!("{}: {is} over {was}", row.task));
                 }
+                self.rows.insert(row.task, (**row).clone());
+            }
+            Save::Key { key, fingerprint, task, turn } => {
+                self.keys.insert(key.clone(), (*task, *turn, *fingerprint));
+            }
+            Save::Context { key, remote } => {
+                self.contexts.insert(key.clone(), remote.clone());
             }
         }
     }

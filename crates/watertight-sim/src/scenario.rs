@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use watertight_engine::ids::AgentId;
+use watertight_engine::record::Durability;
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::time::Span;
 
@@ -66,6 +67,17 @@ impl Scenario {
             twice: false,
             agents: agents.into_iter().map(|(name, model)| (name.into(), (model, settings.clone()))).collect(),
         }
+    }
+
+    /// The same, but what the moody one and the dead one are asked is kept in memory alone.
+    pub fn mixed(seed: u64, delegations: u64) -> Scenario {
+        let mut scenario = Scenario::small(seed, delegations);
+        for name in ["moody", "dead"] {
+            if let Some((_, settings)) = scenario.agents.get_mut(name) {
+                settings.durability = Durability::Memory;
+            }
+        }
+        scenario
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {

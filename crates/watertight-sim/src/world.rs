@@ -7,7 +7,7 @@ use watertight_engine::cell::{Cell, Waiting};
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{Fault, Input, Named, Outcome, Progress, Reply, Submission, Want, WireBudget};
 use watertight_engine::output::{Answer, Dispatch, Output};
-use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, TaskState};
+use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Save, TaskState};
 use watertight_engine::settings::Settings;
 use watertight_policy::acceptance::{Measure, PeerState};
 use watertight_policy::reason::Reason;
@@ -85,6 +85,8 @@ struct World<'a> {
     /// Which message a line asks about.
     lines: BTreeMap<LineId, u64>,
     given_out: BTreeSet<TaskId>,
+    /// Those that are gone with the process.
+    volatile: BTreeSet<TaskId>,
     messages: BTreeMap<TaskId, u64>,
     tasks: BTreeMap<u64, TaskId>,
     /// (task, turn) that an agent has, and how often.
@@ -114,6 +116,7 @@ impl<'a> World<'a> {
             running: BTreeSet::new(),
             lines: BTreeMap::new(),
             given_out: BTreeSet::new(),
+            volatile: BTreeSet::new(),
             messages: BTreeMap::new(),
             tasks: BTreeMap::new(),
             reached: BTreeMap::new(),
@@ -209,6 +212,10 @@ impl<'a> World<'a> {
     fn crash(&mut self) {
         let mut rng = self.disk_rng.clone();
         self.disk.crash(&mut rng);
+        for task in std::mem::take(&mut self.volatile) {
+            self.given_out.remove(&task);
+            self.tasks.retain(|_, known| *known != task);
+        }
         self.life += 1;
         self.running.clear();
         // Callers on open lines see their connection die; each sends its message again, as an SDK would.
@@ -301,7 +308,7 @@ impl<'a> World<'a> {
             None => context,
         };
         self.messages.insert(task, message);
-        self.cell.offer(Input::Submitted(Box::new(Submission {
+        self.cell.offer(Input::Submitted(Arc::new(Submission {
             line,
             want: if queued { Want::Accepted } else { Want::Reply { until: self.now + self.scenario.budget } },
             task,
@@ -328,6 +335,12 @@ impl<'a> World<'a> {
 
     fn carry_out(&mut self, output: Output) {
         match output {
+            Output::Keep(save) => {
+                if let Save::Delegation { row, .. } = &save {
+                    self.volatile.insert(row.task);
+                }
+                self.disk.keep(&save);
+            }
             Output::Answer { line, answer } => self.told(line, answer),
             Output::Send(dispatch) => self.deliver(dispatch),
             Output::Watch(dispatch) => {
@@ -372,7 +385,7 @@ impl<'a> World<'a> {
         let fate = match answer {
             Answer::Task { task, .. } => {
                 if !self.disk.rows.contains_key(&task) {
-                    self.broken(format!("{task} was given out and is not on disk"));
+                    self.broken(format!("{task} was given out and is not kept"));
                 }
                 self.given_out.insert(task);
                 self.tasks.insert(message, task);
@@ -396,7 +409,7 @@ impl<'a> World<'a> {
         self.running.insert((task, attempt));
         let row = self.disk.rows.get(&task);
         if row.is_none_or(|row| row.attempt != attempt || row.turn.phase == Phase::Waiting) {
-            self.broken(format!("{task} attempt {} is sent before its commit", attempt.0));
+            self.broken(format!("{task} attempt {} is sent before it is kept", attempt.0));
         }
         let Some((model, settings)) = self.scenario.agents.get(agent.as_str()) else { return };
         let (behaviour, takes) = (model.choose(&mut self.behaviour), model.duration(&mut self.behaviour));

@@ -49,6 +49,20 @@ fn an_engine_replaced_after_any_commit_goes_on() {
 }
 
 #[test]
+fn what_is_kept_in_memory_goes_with_the_process_and_nothing_else_does() {
+    for seed in 0..30 {
+        assert_eq!(run(&Scenario::mixed(seed, 150)).broken, Vec::<String>::new(), "seed {seed}");
+    }
+    let (broken, runs) = sweep::crashes(&Scenario::mixed(6, 60), 1);
+    assert!(runs > 50, "{runs}");
+    assert_eq!(broken, vec![]);
+    let (broken, runs) = sweep::reloads(&Scenario::mixed(7, 60), 1);
+    assert!(runs > 50, "{runs}");
+    assert_eq!(broken, vec![]);
+    assert_eq!(sweep::twice(&Scenario::mixed(8, 100)), Vec::<String>::new());
+}
+
+#[test]
 fn every_cancel_twice_changes_nothing() {
     for seed in 0..20 {
         assert_eq!(sweep::twice(&Scenario::small(seed, 100)), Vec::<String>::new(), "seed {seed}");

@@ -12,7 +12,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::time::{Span, Time};
 use watertight_store::{Body, CommitError, Dialect, ListQuery, Store, Write};
@@ -96,6 +96,7 @@ fn task(n: u64) -> [Write; 2] {
         version: 1,
         principal: principal(if own { 0 } else { 1 + n % 100 }),
         agent: AgentId::new(if n.is_multiple_of(3) { "hotels" } else { "flights" }),
+        durability: Durability::Durable,
         context: format!("context-{}", n / 10).as_str().into(),
         remote_task: Some(format!("r{message_id}").as_str().into()),
         remote_context: None,
@@ -127,7 +128,7 @@ fn task(n: u64) -> [Write; 2] {
     let Row { principal, agent, .. } = row.clone();
     let key = Key { principal, agent, message_id: row.turn.message_id.clone() };
     let text = |letter| Some(Body { dialect: Dialect::V1, bytes: vec![letter; 1_200].into() });
-    let save = Save::Delegation { row: Box::new(row), message: true, record: true };
+    let save = Save::Delegation { row: row.into(), message: true, record: true };
     [
         Write { save, message: text(b'm'), record: text(b'a') },
         Write::bare(Save::Key { key, fingerprint: u128::from(n), task, turn: 1 }),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
 use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::time::Time;
 use watertight_store::{Body, CommitError, Dialect, Store, Write};
@@ -166,6 +166,7 @@ fn delegation(n: u64) -> Vec<Write> {
         version: 1,
         principal: Principal { tenant: "acme".into(), caller: "planner".into() },
         agent: AgentId::new("hotels"),
+        durability: Durability::Durable,
         // A context that the gateway minted, in order of time.
         context: format!("{:032x}", task.0).as_str().into(),
         remote_task: None,
@@ -198,7 +199,7 @@ fn delegation(n: u64) -> Vec<Write> {
     let Row { principal, agent, .. } = row.clone();
     let key = Key { principal, agent, message_id: row.turn.message_id.clone() };
     let message = Body { dialect: Dialect::V1, bytes: vec![b'x'; 1_200].into() };
-    let save = Save::Delegation { row: Box::new(row), message: true, record: false };
+    let save = Save::Delegation { row: row.into(), message: true, record: false };
     vec![
         Write { save, message: Some(message), record: None },
         Write::bare(Save::Key { key, fingerprint: u128::from(n), task, turn: 1 }),

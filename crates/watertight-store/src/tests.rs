@@ -11,7 +11,7 @@ mod reading;
 use std::sync::mpsc::{Receiver, channel};
 
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -39,6 +39,7 @@ pub(crate) fn row(n: u128) -> Row {
         version: 1,
         principal: Principal { tenant: "acme".into(), caller: "planner".into() },
         agent: AgentId::new("hotels"),
+        durability: Durability::Durable,
         context: format!("ctx-{n}").as_str().into(),
         remote_task: None,
         remote_context: None,
@@ -112,7 +113,7 @@ pub(crate) fn context_of(row: &Row) -> ContextKey {
 }
 
 pub(crate) fn save(row: &Row) -> Write {
-    Write::bare(Save::Delegation { row: Box::new(row.clone()), message: false, record: false })
+    Write::bare(Save::Delegation { row: row.clone().into(), message: false, record: false })
 }
 
 pub(crate) fn save_key(row: &Row) -> Write {
@@ -125,12 +126,12 @@ pub(crate) fn save_context(row: &Row, remote: &str) -> Write {
 }
 
 pub(crate) fn with_message(row: &Row, message: Body) -> Write {
-    let save = Save::Delegation { row: Box::new(row.clone()), message: true, record: false };
+    let save = Save::Delegation { row: row.clone().into(), message: true, record: false };
     Write { save, message: Some(message), record: None }
 }
 
 pub(crate) fn with_record(row: &Row, record: Body) -> Write {
-    let save = Save::Delegation { row: Box::new(row.clone()), message: false, record: true };
+    let save = Save::Delegation { row: row.clone().into(), message: false, record: true };
     Write { save, message: None, record: Some(record) }
 }
 

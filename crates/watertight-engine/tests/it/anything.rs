@@ -3,7 +3,7 @@
 
 use watertight_engine::ids::AgentId;
 use watertight_engine::input::{CancelAnswer, Fault, Input, Want};
-use watertight_engine::record::{Delivery, TaskState};
+use watertight_engine::record::{Delivery, Durability, TaskState};
 use watertight_engine::settings::{AgentSettings, Serialize, Settings};
 use watertight_policy::reason::Reason;
 use watertight_policy::rng::Rng;
@@ -31,6 +31,15 @@ fn limits(rng: &mut Rng) -> impl Fn(&mut AgentSettings) + use<> {
         a.interrupted_max = Span::from_secs(40);
         a.context_grace = Span::from_secs(3);
     }
+}
+
+/// Limits for both agents; what each is asked is kept on disk or in memory.
+fn walls(rng: &mut Rng) -> Settings {
+    let mut all = (*settings(limits(rng))).clone();
+    for agent in all.agents.values_mut() {
+        agent.durability = one_of(rng, &[Durability::Durable, Durability::Memory]);
+    }
+    all
 }
 
 fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
@@ -150,8 +159,7 @@ fn anything(w: &mut World, rng: &mut Rng) {
             }
         }
         36 => {
-            let changed = settings(limits(rng));
-            let mut changed = Settings { max_delegations: 12, max_behind: 2, ..(*changed).clone() };
+            let mut changed = Settings { max_delegations: 12, max_behind: 2, ..walls(rng) };
             if rng.below(3) == 0 {
                 changed.agents.remove(&AgentId::new("fx"));
             }
@@ -179,7 +187,7 @@ fn anything(w: &mut World, rng: &mut Rng) {
 fn everything_ends_whatever_happens() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
-        let mut w = World::with(limits(&mut rng));
+        let mut w = World::under(walls(&mut rng).into());
         for _ in 0..STEPS {
             anything(&mut w, &mut rng);
             w.log.truncate(10_000);

@@ -9,7 +9,7 @@ use watertight_engine::input::{
     CancelAnswer, Fault, Input, KnownKey, Named, Outcome, Progress, Reply, Submission, Want, WireBudget,
 };
 use watertight_engine::output::{Answer, Output};
-use watertight_engine::record::{Delivery, ReplyKind, Row, Save, TaskState};
+use watertight_engine::record::{Delivery, Durability, ReplyKind, Row, Save, TaskState};
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::acceptance::{Measure, PeerState};
 use watertight_policy::bulkhead;
@@ -63,7 +63,10 @@ impl World {
     }
 
     pub(crate) fn with(change: impl Fn(&mut AgentSettings)) -> World {
-        let settings = settings(change);
+        World::under(settings(change))
+    }
+
+    pub(crate) fn under(settings: Arc<Settings>) -> World {
         World {
             cell: Cell::new(settings.clone(), 7),
             settings,
@@ -106,7 +109,7 @@ impl World {
         };
         change(&mut submission);
         self.open.insert(n);
-        self.give(Input::Submitted(Box::new(submission)));
+        self.give(Input::Submitted(Arc::new(submission)));
         n
     }
 
@@ -245,13 +248,7 @@ impl World {
     pub(crate) fn commit_all(&mut self) {
         for commit in std::mem::take(&mut self.pending) {
             for save in &commit.saves {
-                if let Save::Delegation { row, .. } = save {
-                    let before = self.rows.insert(row.task, (**row).clone());
-                    assert_eq!(before.as_ref().map_or(0, |row| row.version) + 1, row.version, "row versions count up");
-                    if let Some(before) = before.filter(|before| before.state.is_terminal()) {
-                        assert_eq!(before.state, row.state, "a terminal state is written once");
-                    }
-                }
+                self.put(save, Durability::Durable);
             }
             self.cell.committed(commit.n);
         }
@@ -260,9 +257,23 @@ impl World {
         }
     }
 
+    /// On disk, or in memory.
+    fn put(&mut self, save: &Save, durability: Durability) {
+        let Save::Delegation { row, .. } = save else { return };
+        assert_eq!(row.durability, durability, "a delegation is kept where it began");
+        let before = self.rows.insert(row.task, (**row).clone());
+        assert_eq!(before.as_ref().map_or(0, |row| row.version) + 1, row.version, "row versions count up");
+        if let Some(before) = before.filter(|before| before.state.is_terminal()) {
+            assert_eq!(before.state, row.state, "a terminal state is written once");
+        }
+    }
+
     /// The process dies and comes back. `alive`: it was only the engine.
     pub(crate) fn crash(&mut self, alive: bool) {
         self.pending.clear();
+        if !alive {
+            self.rows.retain(|_, row| row.durability == Durability::Durable);
+        }
         let rows = self.rows.values().filter(|row| !row.state.is_terminal() || row.cancel.as_str() == "owed");
         let rows: Vec<Row> = rows.cloned().collect();
         let empty = Cell::new(self.settings.clone(), 7);
@@ -282,6 +293,7 @@ impl World {
         let at = self.now.as_micros().saturating_sub(START) / 1_000;
         let n = |task: TaskId| task.0;
         let text = match output {
+            Output::Keep(save) => return self.put(&save, Durability::Memory),
             Output::Answer { line, answer } => {
                 let answer = match answer {
                     Answer::Task { task, replay } => {
@@ -303,7 +315,7 @@ impl World {
             }
             Output::Send(d) => {
                 self.attempts.insert(d.task, d.attempt);
-                assert_eq!(self.rows.get(&d.task).map(|row| row.attempt), Some(d.attempt), "sent before its commit");
+                assert_eq!(self.rows.get(&d.task).map(|row| row.attempt), Some(d.attempt), "sent before it is kept");
                 let to = d.remote_task.map_or(String::new(), |remote| format!(" to {remote}"));
                 format!("send t{} #{} turn {}{to}", n(d.task), d.attempt.0, d.turn)
             }

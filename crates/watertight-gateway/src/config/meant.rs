@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri, header};
 use toml::Spanned;
 use watertight_engine::ids::AgentId;
+use watertight_engine::record::Durability;
 use watertight_engine::settings::{AgentSettings, Serialize};
 use watertight_policy::time::Span;
 use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
@@ -17,8 +18,8 @@ use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
 use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, units};
-use crate::Kept;
 use crate::agents::{AgentConfig, Binding, Mode};
+use crate::{InMemory, Kept};
 
 const LISTEN: &str = "127.0.0.1:7420";
 const SECRET_HELP: &str = "write env:NAME or file:PATH; secrets are never kept in the configuration";
@@ -228,7 +229,17 @@ impl Judge<'_> {
             max_task_bytes: usize::try_from(settings.acceptance.max_task_bytes).unwrap_or(usize::MAX),
             ..AgentConfig::new(name.as_ref(), url?)
         };
-        Some((AgentId::new(name.as_ref()), Agent { wire, wait, settings }))
+        let memory = self.memory(&written);
+        Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, settings }))
+    }
+
+    fn memory(&mut self, written: &written::Agent) -> InMemory {
+        let d = InMemory::default();
+        let max_tasks = u32::try_from(d.max_tasks).unwrap_or(u32::MAX);
+        InMemory {
+            max_tasks: self.count(written.memory_max_tasks.as_ref(), 1, max_tasks) as usize,
+            max_bytes: self.bytes(written.memory_max_bytes.as_ref(), d.max_bytes),
+        }
     }
 
     fn settings(&mut self, name: &Text, written: &written::Agent) -> AgentSettings {
@@ -272,6 +283,10 @@ impl Judge<'_> {
             },
             attempts: self.count(written.attempts.as_ref(), 1, d.attempts),
             idempotent: written.idempotent,
+            durability: self.word(
+                written.durability.as_ref(),
+                &[("durable", Durability::Durable), ("memory", Durability::Memory)],
+            ),
             serialize: self.word(
                 written.serialize.as_ref(),
                 &[("context", Serialize::Context), ("agent", Serialize::Agent), ("none", Serialize::None)],

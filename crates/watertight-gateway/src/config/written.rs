@@ -99,6 +99,9 @@ pub(super) struct Agent {
     #[serde(default)]
     pub(super) idempotent: bool,
     pub(super) serialize: Option<Text>,
+    pub(super) durability: Option<Text>,
+    pub(super) memory_max_tasks: Option<Spanned<u32>>,
+    pub(super) memory_max_bytes: Option<Text>,
     pub(super) max_result_bytes: Option<Text>,
     pub(super) max_task_bytes: Option<Text>,
     pub(super) cancel_wait: Option<Text>,

@@ -12,7 +12,7 @@ use watertight_a2a::traceparent::TraceParent;
 use watertight_engine::ids::{AgentId, LineId, RemoteId, TaskId};
 use watertight_engine::input::{CancelAnswer, Fault, Outcome};
 use watertight_engine::output::{Answer, Dispatch, Output};
-use watertight_engine::record::Delivery;
+use watertight_engine::record::{Delivery, Row, Save};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
@@ -35,7 +35,12 @@ impl Driver {
         #[cfg(test)]
         assert!(outputs.is_empty() || !self.shared.act_panics_now(), "as ordered by a drill");
         for output in &outputs {
-            self.show(output, now);
+            match output {
+                Output::Keep(save) => self.keep(save),
+                Output::Answer { .. } | Output::Send(_) | Output::Watch(_) | Output::Cancel { .. } => {}
+                Output::Stop { .. } | Output::Forget { .. } => {}
+                Output::Publish { .. } | Output::Settled { .. } => self.show(output, now),
+            }
         }
         for task in std::mem::take(&mut self.staged) {
             if let Some(live) = self.shared.hub.live(task) {
@@ -55,12 +60,35 @@ impl Driver {
                     }
                 }
                 Output::Forget { task } => forgotten.push(task),
-                Output::Publish { .. } | Output::Settled { .. } => {}
+                Output::Keep(_) | Output::Publish { .. } | Output::Settled { .. } => {}
             }
         }
         for task in forgotten {
-            self.shared.hub.forget(task);
+            self.forget(task, now);
         }
+    }
+
+    /// What is kept in memory alone is shown from now on.
+    fn keep(&mut self, save: &Save) {
+        if let Save::Delegation { row, message, record: _ } = save {
+            let hub = &self.shared.hub;
+            let live = hub.adopt(row, self.fence, None);
+            if let Some(proposed) = message.then(|| hub.proposed(row)).flatten() {
+                hub.keep_message(&live, row.turn.no, &proposed, true);
+            }
+            live.stage(row.clone());
+            self.staged.insert(row.task);
+        }
+        self.shared.shelf.put(save);
+    }
+
+    /// The store answers for it from now on, or the shelf.
+    pub(super) fn forget(&self, task: TaskId, now: Time) {
+        if let Some(live) = self.shared.hub.live(task).filter(|live| live.volatile) {
+            let (record, detail) = live.last();
+            self.shared.shelf.bury(task, record, detail, now);
+        }
+        self.shared.hub.forget(task);
     }
 
     fn show(&self, output: &Output, now: Time) {
@@ -81,7 +109,8 @@ impl Driver {
                     reason = reason.map(Reason::as_str), took_s = took.map(Span::as_secs_f64), "turn ended"
                 );
             }
-            Output::Answer { .. }
+            Output::Keep(_)
+            | Output::Answer { .. }
             | Output::Send(_)
             | Output::Watch(_)
             | Output::Cancel { .. }
@@ -242,6 +271,12 @@ fn header(text: Option<&String>) -> Option<HeaderValue> {
 
 /// Whether the agent gave this task id to another delegation before, that only the store knows any more.
 async fn is_foreign(shared: &Arc<Shared>, live: &Live, remote_task: RemoteId) -> bool {
+    if let Some(first) = shared.shelf.owner(&live.agent, &remote_task) {
+        return first != live.task;
+    }
+    if live.volatile {
+        return false;
+    }
     let (store, agent) = (shared.store.clone(), live.agent.clone());
     if store.is_new_remote(&agent, &remote_task) {
         return false;
@@ -283,7 +318,8 @@ async fn references(shared: &Arc<Shared>, live: &Live, params: &Json) -> Vec<(St
         let remote = |task: TaskId| match inside.hub.live(task) {
             Some(live) => live.view().filter(|_| live.belongs_to(&principal, &agent))?.remote_task,
             None => {
-                let row = inside.store.task(task).ok().flatten();
+                let kept = inside.shelf.row(task).map(|row| Row::clone(&row));
+                let row = kept.or_else(|| inside.store.task(task).ok().flatten());
                 row.filter(|row| row.principal == principal && row.agent == agent)?.remote_task
             }
         };

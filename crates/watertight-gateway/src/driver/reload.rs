@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use watertight_engine::cell::Cell;
@@ -102,10 +103,11 @@ impl Driver {
     }
 
     async fn load(&self) -> Result<(Lease, Vec<Row>), String> {
-        let store = self.shared.store.clone();
+        let (store, shared) = (self.shared.store.clone(), self.shared.clone());
         let load = move |store: Store| {
             let lease = store.relet().map_err(|error| error.to_string())?;
-            let rows = store.load().map_err(|error| error.to_string())?;
+            let mut rows = store.load().map_err(|error| error.to_string())?;
+            rows.extend(shared.shelf.live());
             Ok((lease, rows))
         };
         let loaded = tokio::task::spawn_blocking(move || load(store)).await;
@@ -120,7 +122,12 @@ impl Driver {
         let empty = Cell::new(self.settings.clone(), self.seed);
         let old = std::mem::replace(&mut self.cell, empty);
         let salvaged = catch_unwind(AssertUnwindSafe(|| old.salvage())).unwrap_or_default();
-        let salvaged: Vec<Input> = salvaged.into_iter().filter(|input| self.is_wanted(input, parked)).collect();
+        let mut salvaged: Vec<Input> = salvaged.into_iter().filter(|input| self.is_wanted(input, parked)).collect();
+        for input in &mut salvaged {
+            if let Input::Submitted(submission) = input {
+                self.shared.shelf.complete(submission, self.shared.clock.now());
+            }
+        }
         self.tell_the_lost(&salvaged);
         let live: BTreeSet<(TaskId, Attempt)> = rows.iter().map(|row| (row.task, row.attempt)).collect();
         self.running.retain(|attempt, handle| {
@@ -201,10 +208,14 @@ impl Driver {
         let (known, now): (BTreeSet<TaskId>, _) = (rows.iter().map(|row| row.task).collect(), self.shared.clock.now());
         for live in self.shared.hub.all() {
             if !known.contains(&live.task) {
-                if let Some(row) = stored_row(&self.shared.store, live.task).await {
+                let row = match self.shared.shelf.row(live.task) {
+                    Some(row) => Some(row),
+                    None => stored_row(&self.shared.store, live.task).await.map(Arc::new),
+                };
+                if let Some(row) = row {
                     live.restage(row, now);
                 }
-                self.shared.hub.forget(live.task);
+                self.forget(live.task, now);
             }
         }
         for row in rows {
@@ -213,7 +224,7 @@ impl Driver {
                 None => stored_record(&self.shared.store, row.task).await,
             };
             let live = self.shared.hub.adopt(row, self.fence, stored);
-            live.restage(row.clone(), now);
+            live.restage(row.clone().into(), now);
         }
     }
 

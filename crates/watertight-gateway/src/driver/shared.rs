@@ -13,6 +13,7 @@ use watertight_store::Store;
 
 use super::inbox::Inbox;
 use super::lines::Lines;
+use super::shelf::Shelf;
 use crate::agents::Agent;
 use crate::clock::Clock;
 use crate::figures::Figures;
@@ -45,6 +46,8 @@ pub(crate) struct Known {
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) store: Store,
+    /// What is kept in memory alone.
+    pub(crate) shelf: Shelf,
     pub(crate) hub: Arc<Hub>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) lines: Lines,
@@ -74,6 +77,7 @@ impl Shared {
         Shared {
             clock,
             store,
+            shelf: Shelf::new(kept),
             hub,
             inbox: Arc::default(),
             lines: Lines::default(),

@@ -2,6 +2,7 @@
 
 mod agent;
 mod limits;
+mod memory;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use watertight_policy::time::Span;
 use crate::agents::{AgentConfig, Mode};
 use crate::handle::{Accepted, Declined, Filter, Handle, NewCall, Trace, Want};
 use crate::hub::{End, EventKind, Item, Limits, Subscription, TaskView};
-use crate::{AgentSpec, Gateway, Kept, Started, StoreSpec};
+use crate::{AgentSpec, Gateway, InMemory, Kept, Started, StoreSpec};
 
 use agent::{Does, FakeAgent, chunk, done, status, task};
 
@@ -36,7 +37,7 @@ fn spec(name: &str, agent: &FakeAgent, mode: Mode) -> AgentSpec {
     wire.mode = mode;
     wire.card_wait = Duration::from_millis(1);
     let engine = AgentSettings { cancel_wait: Span::from_millis(300), ..AgentSettings::default() };
-    AgentSpec { name: AgentId::new(name), engine, wire: Arc::new(wire), wait: None }
+    AgentSpec { name: AgentId::new(name), engine, wire: Arc::new(wire), wait: None, memory: InMemory::default() }
 }
 
 async fn start_in(store: StoreSpec, agents: Vec<AgentSpec>) -> Handle {

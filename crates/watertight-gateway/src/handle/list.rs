@@ -9,16 +9,25 @@ use watertight_policy::time::Time;
 use watertight_store::{ListQuery, ReadError, Store};
 
 use super::Page;
+use crate::driver::shared::Shared;
 use crate::driver::{read_record, read_records};
 use crate::hub::{Hub, TaskView};
 
 /// Bytes of records on one page, about. A single one may be larger.
 const PAGE_BYTES: usize = 8 << 20;
 
-pub(super) fn page(store: &Store, hub: &Hub, query: &ListQuery) -> Result<Page, ReadError> {
-    let page = store.list(query)?;
-    let live: Vec<Option<TaskView>> =
-        page.rows.iter().map(|row| hub.live(row.task).and_then(|live| live.view())).collect();
+pub(super) fn page(shared: &Shared, query: &ListQuery) -> Result<Page, ReadError> {
+    let Shared { store, hub, shelf, .. } = shared;
+    let mut page = store.list(query)?;
+    let (kept, total) = shelf.list(query);
+    if total > 0 {
+        page.total += total;
+        page.rows.extend(kept.iter().map(|row| Row::clone(row)));
+        page.rows.sort_unstable_by_key(|row| std::cmp::Reverse((row.changed, row.task)));
+        page.rows.truncate(query.limit);
+    }
+    let in_memory = |task| hub.live(task).and_then(|live| live.view()).or_else(|| shelf.view(task));
+    let live: Vec<Option<TaskView>> = page.rows.iter().map(|row| in_memory(row.task)).collect();
     let rest = page.rows.iter().zip(&live).filter(|(_, live)| live.is_none());
     let rest: Vec<TaskId> = rest.map(|(row, _)| row.task).collect();
     let mut records = read_records(store, &rest, PAGE_BYTES)?.into_iter();

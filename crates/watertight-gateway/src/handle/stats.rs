@@ -2,6 +2,7 @@
 
 use watertight_engine::cell::AgentView;
 use watertight_engine::ids::AgentId;
+use watertight_engine::record::Durability;
 use watertight_policy::breaker;
 use watertight_policy::load::Seen;
 use watertight_policy::sizing::Advice;
@@ -34,6 +35,8 @@ pub struct AgentStats {
     pub removed: bool,
     /// What was asked of it in the last minutes.
     pub seen: Seen,
+    /// What is kept in memory alone of its ended delegations, and their bytes; `None` where they are on disk.
+    pub in_memory: Option<(usize, usize)>,
     /// What that says about its slots; `None` while its breaker keeps traffic away.
     pub advice: Option<Advice>,
 }
@@ -66,6 +69,11 @@ impl Handle {
         self.shared.clock.clone()
     }
 
+    fn in_memory(&self, agent: &AgentId) -> Option<(usize, usize)> {
+        let known = self.shared.known(agent)?;
+        (known.spec.engine.durability == Durability::Memory).then(|| self.shared.shelf.held(agent))
+    }
+
     fn stats(&self, view: &AgentView) -> AgentStats {
         let now = self.shared.clock.now();
         let seen = self.shared.figures.seen(now, &view.agent);
@@ -83,6 +91,7 @@ impl Handle {
             pacing: view.pacing_until.map(|until| until.since(now)),
             streams: self.shared.hub.streams(&view.agent),
             removed: view.removed,
+            in_memory: self.in_memory(&view.agent),
             advice: admits.then(|| Advice::of(&seen, view.max_in_flight, slow)),
             seen,
         }

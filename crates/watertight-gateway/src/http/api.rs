@@ -76,6 +76,14 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
             "maxResultBytes": agent.settings.acceptance.max_result_bytes,
             "maxTaskBytes": agent.settings.acceptance.max_task_bytes,
         });
+        out.insert("durability".to_owned(), json!(agent.settings.durability.as_str()));
+        if let Some((tasks, bytes)) = stats.in_memory {
+            let limits = agent.memory;
+            let kept = json!({
+                "tasks": tasks, "maxTasks": limits.max_tasks, "bytes": bytes, "maxBytes": limits.max_bytes,
+            });
+            out.insert("memory".to_owned(), kept);
+        }
         out.insert("limits".to_owned(), limits);
     }
     out

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use watertight_a2a::event::{Body, Event as Heard};
 use watertight_a2a::record::{Delta, ENTRY_BYTES, Record};
 use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
-use watertight_engine::record::{Phase, Row, TaskState};
+use watertight_engine::record::{Durability, Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
@@ -31,6 +31,8 @@ pub(crate) struct Live {
     pub(crate) task: TaskId,
     pub(crate) principal: Principal,
     pub(crate) agent: AgentId,
+    /// It is kept in memory alone: nothing of it is written.
+    pub(crate) volatile: bool,
     fence: u64,
     limits: Limits,
     evictions: Arc<AtomicU64>,
@@ -42,9 +44,9 @@ pub(crate) struct Live {
 #[derive(Debug)]
 struct Inner {
     /// The durable row that is shown.
-    row: Option<Row>,
+    row: Option<Arc<Row>>,
     /// A durable row that is to be shown together with its event.
-    staged: Option<Row>,
+    staged: Option<Arc<Row>>,
     context: Arc<str>,
     shown: Arc<Record>,
     ahead: Option<Arc<Record>>,
@@ -155,6 +157,7 @@ impl Live {
             task: row.task,
             principal: row.principal.clone(),
             agent: row.agent.clone(),
+            volatile: row.durability == Durability::Memory,
             fence,
             limits,
             evictions,
@@ -254,7 +257,9 @@ impl Live {
         if let Some(state) = state.filter(|_| gate != Gate::Free) {
             inner.line_state = state;
         }
-        inner.keep_delta(|| Delta::Event(&heard).to_bytes(millis(now)).into());
+        if !self.volatile {
+            inner.keep_delta(|| Delta::Event(&heard).to_bytes(millis(now)).into());
+        }
         let body: Bytes = heard.to_stream_response().into();
         let event = Arc::new(Event { id: self.id(n), kind: kind_of(&heard), state, body });
         if gate == Gate::Free && inner.pending.is_empty() {
@@ -280,6 +285,12 @@ impl Live {
     pub(super) fn bytes(&self) -> usize {
         let inner = self.lock();
         inner.ahead.as_ref().unwrap_or(&inner.shown).bytes()
+    }
+
+    /// The record as it is shown, and what is known of a failure: what remains of it.
+    pub(crate) fn last(&self) -> (Arc<Record>, Option<Arc<Detail>>) {
+        let inner = self.lock();
+        (inner.shown.clone(), inner.detail.clone())
     }
 
     /// What there is to say about how an attempt failed.
@@ -321,7 +332,7 @@ impl Live {
     }
 
     /// This row is durable. It is shown with the event that says its state, or by [`Live::flush`].
-    pub(crate) fn stage(&self, row: Row) {
+    pub(crate) fn stage(&self, row: Arc<Row>) {
         self.lock().staged = Some(row);
     }
 
@@ -354,7 +365,7 @@ impl Live {
         inner.ahead = None;
         inner.line_state = state;
         if !told && state_of(inner.shown.state()) != state {
-            inner.author(&Row { state, reason, ..row }, now, self);
+            inner.author(&Row { state, reason, ..Row::clone(&row) }, now, self);
         }
         for reader in std::mem::take(&mut inner.readers) {
             reader.end(End::Over);
@@ -362,7 +373,7 @@ impl Live {
     }
 
     /// This row is what the store has. If it was not shown that a turn ended, it is now.
-    pub(crate) fn restage(&self, row: Row, now: Time) {
+    pub(crate) fn restage(&self, row: Arc<Row>, now: Time) {
         let (state, reason, ended) = (row.state, row.reason, row.turn.phase == Phase::Ended);
         let mut inner = self.lock();
         let unsaid = state_of(inner.shown.state()) != state || inner.pending.iter().any(|one| one.gate == Gate::Final);

@@ -4,7 +4,7 @@ use crate::states::state_of;
 use watertight_a2a::event::Event as Heard;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::Attempt;
-use watertight_engine::record::{Phase, Turn};
+use watertight_engine::record::{Durability, Phase, Turn};
 use watertight_policy::budget::Budget;
 
 use super::*;
@@ -18,6 +18,7 @@ fn row(state: TaskState, phase: Phase) -> Row {
         version: 1,
         principal: Principal { tenant: "t".into(), caller: "c".into() },
         agent: AgentId::new("fx"),
+        durability: Durability::Durable,
         context: "ctx".into(),
         remote_task: None,
         remote_context: None,
@@ -81,7 +82,7 @@ impl Desk {
         let hub = Hub::new(limits);
         let row = row(TaskState::Submitted, Phase::Dispatching);
         let live = hub.adopt(&row, 3, Stored::default());
-        live.stage(row);
+        live.stage(row.into());
         live.flush(NOW);
         live.begin(Attempt(1));
         Desk { hub, live }
@@ -96,12 +97,12 @@ impl Desk {
     }
 
     fn durable(&self, state: TaskState, seq: u64) {
-        self.live.stage(row(state, Phase::Running));
+        self.live.stage(row(state, Phase::Running).into());
         self.live.publish(seq, NOW);
     }
 
     fn settled(&self, state: TaskState, reason: Option<Reason>) {
-        self.live.stage(Row { reason, ..row(state, Phase::Ended) });
+        self.live.stage(Row { reason, ..row(state, Phase::Ended) }.into());
         self.live.settle(state, reason, NOW);
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
 use rusqlite::{CachedStatement, params};
 use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
-use watertight_engine::record::{Row, Turn};
+use watertight_engine::record::{Durability, Row, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -118,6 +118,7 @@ impl Names {
             version: from.get::<_, i64>(1)? as u64,
             principal: Principal { tenant: self.shared(from, 2)?, caller: self.shared(from, 3)? },
             agent: AgentId(self.shared(from, 4)?),
+            durability: Durability::Durable,
             context: from.get(5)?,
             remote_task: from.get(6)?,
             remote_context: from.get(7)?,

@@ -163,7 +163,7 @@ fn several_saves_of_one_task_in_one_commit_follow_each_other() {
 #[test]
 fn a_message_that_is_promised_has_to_come() {
     both(|store, lease| {
-        let save = Save::Delegation { row: Box::new(row(1)), message: true, record: false };
+        let save = Save::Delegation { row: row(1).into(), message: true, record: false };
         let incomplete = Err(CommitError::Incomplete { task: TaskId(1) });
         assert_eq!(commit(&store, lease.fence, vec![Write::bare(save)]), incomplete);
         assert_eq!(store.task(TaskId(1)), Ok(None));

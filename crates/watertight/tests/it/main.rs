@@ -28,6 +28,7 @@ mod faults;
 mod kit;
 mod limits;
 mod lists;
+mod memory;
 mod proxies;
 mod reload;
 mod rest;

@@ -255,6 +255,35 @@ pub(super) const KEYS: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "agents.*.durability",
+        kind: Kind::Word(&["durable", "memory"]),
+        default: Some("\"durable\""),
+        doc: "Where its tasks are kept: on disk before anybody is told of them, or in memory alone.",
+        more: "With `memory` nothing waits for the disk; all of it is gone when the gateway ends, and messageIds are \
+               forgotten. For quick questions that may as well be asked again.",
+        read: Read::Agent(|a| Value::Text(a.settings.durability.as_str().to_owned())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.memory_max_tasks",
+        kind: Kind::Count,
+        default: Some("10000"),
+        least: "1",
+        doc: "Ended tasks that are kept in memory; the oldest goes first.",
+        more: "Only with `durability = \"memory\"`. It is also how long a messageId is known.",
+        read: Read::Agent(|a| Value::Count(a.memory.max_tasks as u64)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.memory_max_bytes",
+        kind: Kind::Size,
+        default: Some("\"64MiB\""),
+        doc: "The bytes of those tasks, likewise.",
+        more: "Only with `durability = \"memory\"`.",
+        read: Read::Agent(|a| Value::Size(a.memory.max_bytes as u64)),
+        ..KEY
+    },
+    Key {
         path: "agents.*.connect_timeout",
         kind: Kind::Duration,
         default: Some("\"2s\""),
