@@ -4,6 +4,7 @@
 //! there: two hosts, or two starts of one, never disagree about what is later by more than the lease says. Ids are
 //! random by the OS, never by a seeded generator.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,11 +65,38 @@ pub fn mint_context(now: Time) -> Result<Arc<str>, getrandom::Error> {
     Ok(mint_task(now)?.to_string().into())
 }
 
+/// Bytes that are asked of the OS at once: a call takes some five times a few, and each question is a system call.
+const DRAWN: usize = 512;
+
+/// Random bytes of the OS that this thread has not given out yet.
+struct Drawn {
+    bytes: [u8; DRAWN],
+    used: usize,
+}
+
+thread_local! {
+    static RANDOM: RefCell<Drawn> = const { RefCell::new(Drawn { bytes: [0; DRAWN], used: DRAWN }) };
+}
+
 /// Random bytes from the OS.
 pub fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)?;
-    Ok(bytes)
+    let mut out = [0; N];
+    if N > DRAWN {
+        getrandom::fill(&mut out)?;
+        return Ok(out);
+    }
+    RANDOM.with_borrow_mut(|drawn| {
+        if drawn.used + N > DRAWN {
+            getrandom::fill(&mut drawn.bytes)?;
+            drawn.used = 0;
+        }
+        let given = &mut drawn.bytes[drawn.used..drawn.used + N];
+        out.copy_from_slice(given);
+        // Nobody finds here what was given out.
+        given.fill(0);
+        drawn.used += N;
+        Ok(out)
+    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod act;
 pub(crate) mod inbox;
 pub(crate) mod lines;
 mod reload;
+pub(crate) mod seat;
 pub(crate) mod shared;
 pub(crate) mod shelf;
 #[cfg(test)]
@@ -20,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use tokio::task::AbortHandle;
 use watertight_engine::cell::{AgentView, Cell, STEP_INPUTS};
 use watertight_engine::ids::{AgentId, Attempt, LineId, TaskId};
@@ -46,6 +46,9 @@ const STALL: Span = Span::from_millis(1_000);
 
 /// After a standstill sockets are read first, for about this long.
 const DRAW_BREATH: Span = Span::from_millis(20);
+
+/// After a standstill the other threads get at least this long to hear what has arrived.
+const BREATH: Duration = Duration::from_millis(10);
 
 /// Records are appended to this often.
 const APPEND_EVERY: Span = Span::from_millis(20);
@@ -90,6 +93,8 @@ pub(crate) struct Driver {
     /// The latest line on which something was offered to the cell.
     asked: LineId,
     shutting_down: bool,
+    /// Why it has to be loaded again, until the cell's thread does that.
+    broken: Option<Broken>,
     reloaded: Time,
     looked: Time,
     appended: Time,
@@ -124,23 +129,12 @@ enum Broken {
 }
 
 impl Driver {
-    /// Picks up what the store holds, and drives it until the drain is over.
-    pub(crate) async fn start(shared: Arc<Shared>, rows: Vec<Row>, seed: u64, fence: u64) {
-        let settings = shared.settings();
-        let empty = Cell::new(settings.clone(), seed);
-        let mut driver = Driver::new(shared.clone(), empty, settings, seed, fence);
-        let drive = async move {
-            driver.adopt(rows).await;
-            driver.run().await;
-        };
-        if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
-            act::collapse(&shared);
-        }
-    }
-
-    fn new(shared: Arc<Shared>, cell: Cell, settings: Arc<Settings>, seed: u64, fence: u64) -> Driver {
-        let now = shared.clock.now();
+    /// Before it has picked up what the store holds.
+    fn empty(shared: Arc<Shared>, seed: u64, fence: u64) -> Driver {
+        let (now, settings) = (shared.clock.now(), shared.settings());
+        let cell = Cell::new(settings.clone(), seed);
         Driver {
+            broken: None,
             shared,
             cell,
             settings,
@@ -164,33 +158,14 @@ impl Driver {
         }
     }
 
-    /// Until the drain is over.
-    pub(crate) async fn run(mut self) {
-        loop {
-            self.wait().await;
-            // Whatever panics here, nobody is left waiting for a driver that is gone.
-            let turned = AssertUnwindSafe(self.turn()).catch_unwind().await;
-            let mut broken = turned.unwrap_or(Err(Broken::Panic)).err();
-            while let Some(why) = broken {
-                let loaded = AssertUnwindSafe(self.reload(why)).catch_unwind().await;
-                broken = loaded.err().map(|_| Broken::Panic);
-            }
-            if let Some(until) = self.shared.draining()
-                && self.drained(until)
-            {
-                return self.finish().await;
-            }
-        }
-    }
-
-    /// Until there is something to do.
-    async fn wait(&self) {
-        let now = self.shared.clock.now();
+    /// When somebody should look again who has nothing to bring.
+    fn next_look(&self) -> Time {
+        let now = self.looked;
         let mut at = now + TICK;
         if let Some(wake) = self.cell.wake() {
             // Without room nothing can be written: the store's next answer wakes us.
-            let soonest = if self.shared.store.room() { wake } else { wake.max(now + Span::from_millis(5)) };
-            at = at.min(soonest);
+            let patient = now + Span::from_millis(5);
+            at = at.min(if wake < patient && !self.shared.store.room() { patient } else { wake });
         }
         if self.shared.hub.is_dirty() {
             at = at.min(self.appended + APPEND_EVERY);
@@ -198,38 +173,46 @@ impl Driver {
         if self.published < self.looked {
             at = at.min(self.published + STATS_EVERY);
         }
-        if at <= now {
-            return tokio::task::yield_now().await;
-        }
-        tokio::select! {
-            () = self.shared.inbox.changed() => {}
-            () = tokio::time::sleep_until(self.shared.clock.instant(at)) => {}
-        }
+        at
     }
 
-    /// One turn of the wheel.
-    async fn turn(&mut self) -> Result<(), Broken> {
-        let mut now = self.shared.clock.now();
+    /// The cell has not decided about everything that it could.
+    fn goes_on(&self) -> bool {
+        self.cell.wake().is_some_and(|wake| wake <= self.looked) && self.shared.store.room()
+    }
+
+    /// Nobody looked for so long that we ourselves stood still.
+    fn stood_still(&self) -> bool {
+        self.shared.clock.now().since(self.looked) > STALL
+    }
+
+    /// After a standstill, what has arrived meanwhile is heard first: it is not the agents who were silent. How long it was.
+    async fn draw_breath(&self) -> Option<Span> {
+        let now = self.shared.clock.now();
         let gap = now.since(self.looked);
-        let stalled = gap > STALL;
-        if stalled {
-            // What has arrived meanwhile is heard first: it is not the agents who were silent.
-            for _ in 0..8 {
-                tokio::task::yield_now().await;
-                if self.shared.clock.now().since(now) > DRAW_BREATH {
-                    // So much stands in line before us that one turn of it has heard all there is.
-                    break;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            now = self.shared.clock.now();
-            tracing::warn!(gap = %gap, "stood still; deadlines of others are moved by as much");
+        if gap <= STALL {
+            return None;
         }
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+            if self.shared.clock.now().since(now) > DRAW_BREATH {
+                // So much stands in line before us that one turn of it has heard all there is.
+                break;
+            }
+        }
+        tokio::time::sleep(BREATH).await;
+        tracing::warn!(gap = %gap, "stood still; deadlines of others are moved by as much");
+        Some(gap)
+    }
+
+    /// One turn of the wheel. `gap`: we stood still for so long before it.
+    fn turn(&mut self, gap: Option<Span>) -> Result<(), Broken> {
+        let now = self.shared.clock.now();
         self.looked = now;
         let taken = self.shared.inbox.take(STEP_INPUTS.saturating_sub(self.cell.waiting()));
         let failed = self.answered(taken.durable);
         self.shared.metrics.took_inputs(taken.inputs.len());
-        if stalled {
+        if let Some(gap) = gap {
             self.cell.offer(Input::Stalled { gap });
         }
         for mut input in taken.inputs {
@@ -347,9 +330,11 @@ impl Driver {
             self.answered = self.shared.clock.now();
         }
         self.pending.insert(commit.n, rows);
-        let (inbox, fence) = (self.shared.inbox.clone(), self.fence);
+        let (shared, fence) = (Arc::downgrade(&self.shared), self.fence);
         let done = move |n, result: Result<(), watertight_store::CommitError>| {
-            inbox.durable(fence, n, result.map_err(|error| error.to_string()));
+            if let Some(shared) = shared.upgrade() {
+                shared.durable(fence, n, result.map_err(|error| error.to_string()));
+            }
         };
         self.shared.store.commit(commit.n, fence, writes, Box::new(done));
     }
@@ -426,7 +411,7 @@ impl Driver {
     }
 
     /// Leaves running work as it is on disk, and closes the store.
-    async fn finish(mut self) {
+    async fn finish(mut self: Box<Self>) {
         self.shared.inbox.shut();
         for handle in self.running.values().chain(self.cancels.values()) {
             handle.abort();

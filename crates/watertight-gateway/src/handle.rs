@@ -27,7 +27,7 @@ use crate::clock::{mint_context, mint_task};
 use crate::driver::inbox::Full;
 use crate::driver::lines::{Line, Told};
 use crate::driver::shared::{Health, Known, Shared};
-use crate::hub::{EventId, Message, Subscription, TaskView};
+use crate::hub::{EventId, Home, Message, Subscription, TaskView};
 use crate::{AgentSpec, Kept, StartError};
 
 pub use delegations::{Rows, Tree, Whose};
@@ -225,7 +225,7 @@ impl Handle {
             budget: call.budget,
             parent: call.parent,
         };
-        let message = Message { params: Json::assume(call.params), trace: call.trace };
+        let message = Message { params: Json::assume(call.params), trace: call.trace, home: Home::here() };
         let (line, print) = (submission.line, submission.fingerprint);
         self.shared.hub.propose(line, ask.key, print, message).map_err(|_| refuse(Reason::CellOverloaded))?;
         let input = Input::Submitted(Arc::new(submission));
@@ -357,13 +357,13 @@ impl Handle {
         }
         self.shared.set_known(known);
         // Refused only when thousands of orders wait, or the cell is gone.
-        self.shared.inbox.order(Input::Configured(self.shared.settings())).map_err(|_| StartError::Busy)
+        self.shared.order(Input::Configured(self.shared.settings())).map_err(|_| StartError::Busy)
     }
 
     /// Lets traffic through to an agent again. `false`: no such agent.
     pub async fn breaker_reset(&self, agent: &AgentId) -> bool {
         let input = Input::BreakerReset { agent: agent.clone() };
-        self.shared.known(agent).is_some_and(|known| !known.removed) && self.shared.inbox.order(input).is_ok()
+        self.shared.known(agent).is_some_and(|known| !known.removed) && self.shared.order(input).is_ok()
     }
 
     /// Takes nothing new, ends all streams resumably, flushes, and closes the store; within the limit. Later calls wait
@@ -371,7 +371,7 @@ impl Handle {
     pub async fn drain(&self, limit: Span) {
         let reserve = Span::from_millis(1_000).min(limit.div(4));
         if self.shared.begin_drain(self.shared.clock.now() + (limit - reserve)) {
-            let _ = self.shared.inbox.order(Input::ShuttingDown);
+            let _ = self.shared.order(Input::ShuttingDown);
             self.shared.hub.close_streams(crate::hub::End::ShuttingDown);
         }
         self.shared.gone().await;
@@ -403,6 +403,12 @@ impl Handle {
     #[cfg(test)]
     pub(crate) fn act_panic_in(&self, times: usize) {
         self.shared.act_panic_in.store(times, Ordering::Relaxed);
+    }
+
+    /// Likewise: somebody who sits before the cell and does nothing.
+    #[cfg(test)]
+    pub(crate) fn sit_for(&self, time: std::time::Duration) {
+        self.shared.seat.sit_for(time);
     }
 
     /// Likewise: what is live.
@@ -443,7 +449,7 @@ impl Handle {
         let (to, told) = oneshot::channel();
         self.shared.lines.open(id, Line { to, agent: agent.clone(), task, stream });
         let caller = Caller { shared: &self.shared, line: id };
-        if let Err(full) = self.shared.inbox.ask(input) {
+        if let Err(full) = self.shared.ask(input) {
             self.shared.lines.take(id);
             self.shared.hub.withdraw(id);
             return Err(self.refused(
@@ -537,7 +543,7 @@ struct Caller<'a> {
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        if self.shared.lines.take(self.line).is_some() && self.shared.inbox.line_closed(self.line) {
+        if self.shared.lines.take(self.line).is_some() && self.shared.line_closed(self.line) {
             self.shared.hub.withdraw(self.line);
         }
     }

@@ -1,6 +1,6 @@
 //! The HTTP faces: who comes in, what they ask for, and how they are answered.
 //!
-//! [`server`] accepts and bounds connections; [`live`] has the configuration in force, and for it a router, which turns
+//! [`server`] accepts and bounds connections, [`workers`] serve them; [`live`] has the configuration in force, and for it a router, which turns
 //! a request into a call and the call's outcome into a response. Below the router nothing knows of HTTP. Assumes that the handle behind it is cheap to clone and answers
 //! everything, also while the gateway drains; every limit of its own is in [`crate::config::Server`].
 
@@ -9,6 +9,7 @@ pub mod body;
 pub mod live;
 pub mod server;
 pub mod sse;
+pub mod workers;
 
 mod api;
 mod cards;

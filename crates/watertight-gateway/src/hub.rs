@@ -25,7 +25,7 @@ use watertight_engine::record::{Cancel, Delivery, ReplyKind, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
-pub(crate) use kept::{Message, Stored};
+pub(crate) use kept::{Home, Message, Stored};
 pub(crate) use live::Live;
 use reader::Reader;
 

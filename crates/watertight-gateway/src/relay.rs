@@ -17,17 +17,14 @@ use watertight_policy::acceptance::{Measure, PeerState};
 use watertight_policy::reason::Reason;
 
 use crate::agents::{self, Relay};
-use crate::clock::Clock;
-use crate::driver::inbox::Inbox;
-use crate::hub::{self, Hub, Live};
+use crate::driver::shared::Shared;
+use crate::hub::{self, Live};
 use crate::states::state_of;
 
 /// One attempt's ear.
 pub(crate) struct Ear {
-    hub: Arc<Hub>,
+    shared: Arc<Shared>,
     live: Arc<Live>,
-    inbox: Arc<Inbox>,
-    clock: Clock,
     attempt: Attempt,
     max_task_bytes: usize,
     task_id: String,
@@ -48,22 +45,13 @@ struct Last {
 }
 
 impl Ear {
-    pub(crate) fn new(
-        hub: Arc<Hub>,
-        live: Arc<Live>,
-        inbox: Arc<Inbox>,
-        clock: Clock,
-        dispatch: &Dispatch,
-        max_task_bytes: usize,
-    ) -> Ear {
+    pub(crate) fn new(shared: Arc<Shared>, live: Arc<Live>, dispatch: &Dispatch, max_task_bytes: usize) -> Ear {
         live.begin(dispatch.attempt);
         Ear {
             task_id: live.task.to_string(),
             context_id: live.context(),
-            hub,
+            shared,
             live,
-            inbox,
-            clock,
             attempt: dispatch.attempt,
             max_task_bytes,
             remote_task: dispatch.remote_task.clone(),
@@ -115,7 +103,7 @@ impl Ear {
                 Some(_) => return Err(malformed()),
                 None => {
                     let id: RemoteId = id.into();
-                    if !self.hub.claim(&self.live, &id) {
+                    if !self.shared.hub.claim(&self.live, &id) {
                         return Err(malformed());
                     }
                     self.remote_task = Some(id);
@@ -145,7 +133,7 @@ impl Relay for Ear {
             return ControlFlow::Break(malformed());
         };
         let state = event.state().map(state_of);
-        let numbered = self.live.relay(self.attempt, ours, self.clock.now());
+        let numbered = self.live.relay(self.attempt, ours, self.shared.clock.now());
         let ends = match (&event.body, &numbered) {
             (Body::Message(_), Some(numbered)) => numbered.lone.then_some(TaskState::Completed),
             (Body::Message(_), None) => Some(TaskState::Completed),
@@ -158,11 +146,11 @@ impl Relay for Ear {
         if ends.is_none() && (news || numbered.is_some_and(|numbered| numbered.gated)) {
             let (remote_task, remote_context) = (self.remote_task.clone(), self.remote_context.clone());
             let progress = Progress { remote_task, remote_context, state, seq: n };
-            self.inbox.progressed(self.live.task, self.attempt, progress);
+            self.shared.progressed(self.live.task, self.attempt, progress);
         }
         if let Some(numbered) = numbered {
             if !self.live.volatile {
-                self.hub.soil(self.live.task);
+                self.shared.hub.soil(self.live.task);
             }
             if numbered.bytes > self.max_task_bytes {
                 return ControlFlow::Break(too_large());

@@ -147,13 +147,17 @@ fn alone(directory: &Path, fold: usize) -> Result<usize, Box<dyn Error>> {
 /// What its end saves: the row, the agent's id, and the record.
 fn ended(writes: &[Write]) -> Vec<Write> {
     let Some(Save::Delegation { row, .. }) = writes.first().map(|write| &write.save) else { return Vec::new() };
-    let mut row = row.clone();
+    let mut row = Row::clone(row);
     row.version += 1;
     row.state = TaskState::Completed;
     row.remote_task = Some(format!("remote-{}", row.turn.message_id).as_str().into());
     row.turn.phase = Phase::Ended;
     let record = Body { dialect: Dialect::V1, bytes: vec![b'a'; 1_200].into() };
-    vec![Write { save: Save::Delegation { row, message: false, record: true }, message: None, record: Some(record) }]
+    vec![Write {
+        save: Save::Delegation { row: row.into(), message: false, record: true },
+        message: None,
+        record: Some(record),
+    }]
 }
 
 /// What accepting a message saves: a row, its message, its key.

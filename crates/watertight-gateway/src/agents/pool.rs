@@ -1,8 +1,10 @@
 //! Connections kept for the next request, and requests of which it is known how much left.
 //!
-//! HTTP/1.1, one request at a time on a connection, so what the socket counts between taking a connection and losing it
+//! A connection belongs to the worker that opened it, which is the first to take it again; others do so only rather than
+//! open one more. HTTP/1.1, one request at a time on a connection, so what the socket counts between taking a connection and losing it
 //! is that request's. There is no limit on connections here: the engine's bulkhead is the limit.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,9 +18,12 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::connect::{self, Origin, Socket};
+use crate::http::workers;
 
 /// Unused connections kept at most.
-const MAX_IDLE: usize = 32;
+const MAX_IDLE: usize = 256;
+/// Places to keep them; workers beyond these share one.
+const SHELVES: usize = 16;
 /// How long a connection may take to become ready again after its last answer was read to the end.
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -29,14 +34,17 @@ pub(super) struct Pool {
     connect_timeout: Duration,
     keep: Duration,
     names: Arc<Semaphore>,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Kept>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    idle: Vec<Idle>,
+    /// Unused connections, by the worker that opened them.
+    idle: [Mutex<Vec<Idle>>; SHELVES],
+    /// How many there are in all.
+    count: AtomicUsize,
     /// A task is at work that closes what is not used in time.
-    swept: bool,
+    swept: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -51,6 +59,8 @@ pub(super) struct Link {
     sender: SendRequest<Full<Bytes>>,
     socket: Arc<Socket>,
     driver: AbortHandle,
+    /// Where it is kept.
+    shelf: usize,
 }
 
 impl Drop for Link {
@@ -79,7 +89,7 @@ pub(super) enum Error {
 #[derive(Debug)]
 pub(super) struct Exchange {
     link: Link,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Kept>,
     keep: Duration,
 }
 
@@ -125,14 +135,17 @@ impl Pool {
             // How it ended is told to whoever waits for an answer on it.
             let _ = driver.await;
         });
-        Ok(Link { sender, socket, driver: driver.abort_handle() })
+        Ok(Link { sender, socket, driver: driver.abort_handle(), shelf: here() })
     }
 
     async fn take(&self) -> Option<Link> {
         loop {
-            let Idle { mut link, since } = lock(&self.kept).idle.pop()?;
-            let fresh = since.elapsed() < self.keep && link.socket.is_quiet();
-            if fresh && matches!(timeout(SETTLE, link.sender.ready()).await, Ok(Ok(()))) {
+            let Idle { mut link, since } = self.kept.pop()?;
+            if since.elapsed() >= self.keep || !link.socket.is_quiet() {
+                continue;
+            }
+            // Most are ready by now, and need no timer.
+            if link.sender.is_ready() || matches!(timeout(SETTLE, link.sender.ready()).await, Ok(Ok(()))) {
                 return Some(link);
             }
         }
@@ -146,30 +159,60 @@ impl Exchange {
         if link.sender.is_closed() {
             return;
         }
-        let mut inside = lock(&kept);
-        if inside.idle.len() < MAX_IDLE {
-            inside.idle.push(Idle { link, since: Instant::now() });
+        if kept.count.fetch_add(1, Ordering::Relaxed) >= MAX_IDLE {
+            kept.count.fetch_sub(1, Ordering::Relaxed);
+            return;
         }
-        if !std::mem::replace(&mut inside.swept, true) {
+        lock(&kept.idle[link.shelf]).push(Idle { link, since: Instant::now() });
+        if !kept.swept.swap(true, Ordering::AcqRel) {
             tokio::spawn(sweep(Arc::downgrade(&kept), keep));
         }
     }
 }
 
+impl Kept {
+    /// The last one that was used here; one of another worker's, if there is none.
+    fn pop(&self) -> Option<Idle> {
+        let here = here();
+        let mut shelves = (here..SHELVES).chain(0..here);
+        let idle = shelves.find_map(|shelf| lock(&self.idle[shelf]).pop())?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(idle)
+    }
+
+    /// Closes what was not used in time; whether anything is left.
+    fn sweep(&self, keep: Duration) -> bool {
+        let mut left = 0;
+        for shelf in &self.idle {
+            let mut idle = lock(shelf);
+            let before = idle.len();
+            idle.retain(|one| one.since.elapsed() < keep && !one.link.sender.is_closed());
+            left += idle.len();
+            self.count.fetch_sub(before - idle.len(), Ordering::Relaxed);
+        }
+        left > 0
+    }
+}
+
+fn here() -> usize {
+    workers::number() % SHELVES
+}
+
 /// Closes what was not used in time, until nothing is kept.
-async fn sweep(kept: Weak<Mutex<Kept>>, keep: Duration) {
+async fn sweep(kept: Weak<Kept>, keep: Duration) {
     loop {
         tokio::time::sleep(keep).await;
         let Some(kept) = kept.upgrade() else { return };
-        let mut inside = lock(&kept);
-        inside.idle.retain(|one| one.since.elapsed() < keep && !one.link.sender.is_closed());
-        if inside.idle.is_empty() {
-            inside.swept = false;
-            return;
+        if !kept.sweep(keep) {
+            kept.swept.store(false, Ordering::Release);
+            // One that came in between has seen the mark still set.
+            if kept.count.load(Ordering::Acquire) == 0 || kept.swept.swap(true, Ordering::AcqRel) {
+                return;
+            }
         }
     }
 }
 
-fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(idle: &Mutex<Vec<Idle>>) -> MutexGuard<'_, Vec<Idle>> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -283,10 +283,8 @@ impl Judge<'_> {
             },
             attempts: self.count(written.attempts.as_ref(), 1, d.attempts),
             idempotent: written.idempotent,
-            durability: self.word(
-                written.durability.as_ref(),
-                &[("durable", Durability::Durable), ("memory", Durability::Memory)],
-            ),
+            durability: self
+                .word(written.durability.as_ref(), &[("durable", Durability::Durable), ("memory", Durability::Memory)]),
             serialize: self.word(
                 written.serialize.as_ref(),
                 &[("context", Serialize::Context), ("agent", Serialize::Agent), ("none", Serialize::None)],

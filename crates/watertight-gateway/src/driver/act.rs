@@ -22,7 +22,7 @@ use super::shared::{Health, Shared};
 use crate::agents::{Agent, Job, Named};
 use crate::clock;
 use crate::handle::{Declined, Trace};
-use crate::hub::{End, Live, Message};
+use crate::hub::{End, Home, Live, Message, Stored};
 use crate::relay::{self, Ear};
 
 /// Between two tries of a cancel.
@@ -72,7 +72,7 @@ impl Driver {
     fn keep(&mut self, save: &Save) {
         if let Save::Delegation { row, message, record: _ } = save {
             let hub = &self.shared.hub;
-            let live = hub.adopt(row, self.fence, None);
+            let live = hub.adopt(row, self.fence, Stored::default());
             if let Some(proposed) = message.then(|| hub.proposed(row)).flatten() {
                 hub.keep_message(&live, row.turn.no, &proposed, true);
             }
@@ -84,9 +84,9 @@ impl Driver {
 
     /// The store answers for it from now on, or the shelf.
     pub(super) fn forget(&self, task: TaskId, now: Time) {
-        if let Some(live) = self.shared.hub.live(task).filter(|live| live.volatile) {
-            let (record, detail) = live.last();
-            self.shared.shelf.bury(task, record, detail, now);
+        let volatile = self.shared.hub.live(task).filter(|live| live.volatile);
+        if let Some(view) = volatile.and_then(|live| live.view()) {
+            self.shared.shelf.bury(task, view.record, view.detail, now);
         }
         self.shared.hub.forget(task);
     }
@@ -104,10 +104,14 @@ impl Driver {
                 self.shared.hub.drop_messages(&live);
                 self.shared.metrics.ended(&live.agent, *state, *reason, *took, *waited);
                 self.shared.figures.ended(now, &live.agent, *reason, *took, *waited);
-                tracing::info!(
-                    task = %task, agent = %live.agent, state = state.as_str(),
-                    reason = reason.map(Reason::as_str), took_s = took.map(Span::as_secs_f64), "turn ended"
-                );
+                let took_s = took.map(Span::as_secs_f64);
+                match reason {
+                    Some(reason) => tracing::info!(
+                        %task, agent = %live.agent, state = state.as_str(), reason = reason.as_str(), took_s, "turn ended"
+                    ),
+                    // What went well is in the metrics; a line for each would cost more than the turn.
+                    None => tracing::debug!(%task, agent = %live.agent, state = state.as_str(), took_s, "turn ended"),
+                }
             }
             Output::Keep(_)
             | Output::Answer { .. }
@@ -181,8 +185,9 @@ impl Driver {
             return shared.inbox.ended(task, attempt, Outcome::Failed(fault));
         }
         let max = known.spec.wire.max_task_bytes;
-        let ear =
-            Ear::new(shared.hub.clone(), live.clone(), shared.inbox.clone(), shared.clock.clone(), &dispatch, max);
+        // Where its caller's connection is, its connection to the agent is too.
+        let home = live.home(dispatch.turn).unwrap_or_else(|| shared.runtime.clone());
+        let ear = Ear::new(shared.clone(), live.clone(), &dispatch, max);
         let run = async move {
             let outcome = AssertUnwindSafe(attempt_of(&shared, &live, &known.agent, dispatch, ear, send));
             let outcome = outcome.catch_unwind().await.unwrap_or_else(|_| {
@@ -190,9 +195,9 @@ impl Driver {
                 let delivery = Delivery::MaybeDelivered;
                 Outcome::Failed(Fault { reason: Reason::Internal, delivery, retry_after: None })
             });
-            shared.inbox.ended(task, attempt, outcome);
+            shared.ended(task, attempt, outcome);
         };
-        self.running.insert((task, attempt), tokio::spawn(run).abort_handle());
+        self.running.insert((task, attempt), home.spawn(run).abort_handle());
     }
 
     fn cancel(&mut self, task: TaskId, agent: &AgentId, remote_task: RemoteId, until: Time) {
@@ -203,9 +208,9 @@ impl Driver {
         let run = async move {
             let asking = AssertUnwindSafe(cancel_until(&shared, &known.agent, task, &remote_task, until));
             let answer = asking.catch_unwind().await.unwrap_or(CancelAnswer::Failed);
-            shared.inbox.cancel_answered(task, answer);
+            shared.cancel_answered(task, answer);
         };
-        if let Some(old) = self.cancels.insert(task, tokio::spawn(run).abort_handle()) {
+        if let Some(old) = self.cancels.insert(task, self.shared.runtime.spawn(run).abort_handle()) {
             old.abort();
         }
     }
@@ -300,7 +305,7 @@ async fn stored_message(shared: &Arc<Shared>, task: TaskId, turn: u32, send: boo
     match body {
         Some(body) => Message::from_bytes(body.bytes),
         None if send => None,
-        None => Some(Message { params: Json::assume("{}"), trace: Trace::default() }),
+        None => Some(Message { params: Json::assume("{}"), trace: Trace::default(), home: Home::default() }),
     }
 }
 

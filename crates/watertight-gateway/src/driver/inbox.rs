@@ -1,11 +1,10 @@
-//! The cell's mailbox. Faces put in what may be refused, and are told at once when there is no room. What cannot be
+//! The cell's mailbox. Who puts something in sees to it that somebody looks ([`super::seat`]). Faces put in what may be refused, and are told at once when there is no room. What cannot be
 //! refused (the end of an attempt, a caller that left, the disk's word) has a place of its own, bounded by the attempts,
 //! lines and commits that there are, so that it is never lost and never waited for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
 use watertight_engine::ids::{Attempt, LineId, TaskId};
 use watertight_engine::input::{CancelAnswer, Input, Outcome, Progress};
 
@@ -18,7 +17,6 @@ const MAX_PROGRESS: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
-    wake: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +65,6 @@ impl Inbox {
             return Err(Full::Full);
         }
         waiting.asked.push_back(input);
-        self.wake.notify_one();
         Ok(())
     }
 
@@ -81,7 +78,6 @@ impl Inbox {
             return Err(Full::Full);
         }
         waiting.ordered.push_back(input);
-        self.wake.notify_one();
         Ok(())
     }
 
@@ -98,17 +94,14 @@ impl Inbox {
             }
             _ => news.progress.push_back(progress),
         }
-        self.wake.notify_one();
     }
 
     pub(crate) fn ended(&self, task: TaskId, attempt: Attempt, outcome: Outcome) {
         self.lock().attempts.entry((task, attempt)).or_default().ended.get_or_insert(outcome);
-        self.wake.notify_one();
     }
 
     pub(crate) fn cancel_answered(&self, task: TaskId, answer: CancelAnswer) {
         self.lock().canceled.insert(task, answer);
-        self.wake.notify_one();
     }
 
     /// A caller is gone. What it asked for and was not looked at yet is as if it had not asked: `true`.
@@ -119,7 +112,6 @@ impl Inbox {
         let unseen = waiting.asked.len() < asked;
         if !unseen {
             waiting.closed.insert(line);
-            self.wake.notify_one();
         }
         unseen
     }
@@ -137,7 +129,6 @@ impl Inbox {
     /// The store's word about commit `n` under this fence.
     pub(crate) fn durable(&self, fence: u64, n: u64, result: Result<(), String>) {
         self.lock().durable.push((fence, n, result));
-        self.wake.notify_one();
     }
 
     /// Nothing more is taken from callers.
@@ -164,15 +155,13 @@ impl Inbox {
         }
         let room = max.saturating_sub(inputs.len()).min(waiting.asked.len());
         inputs.extend(waiting.asked.drain(..room));
-        if waiting.has_inputs() {
-            self.wake.notify_one();
-        }
         Taken { durable: std::mem::take(&mut waiting.durable), inputs }
     }
 
-    /// Waits until something is put in.
-    pub(crate) async fn changed(&self) {
-        self.wake.notified().await;
+    /// Something waits.
+    pub(crate) fn has_some(&self) -> bool {
+        let waiting = self.lock();
+        waiting.has_inputs() || !waiting.durable.is_empty()
     }
 }
 

@@ -13,6 +13,7 @@ use watertight_store::Store;
 
 use super::inbox::Inbox;
 use super::lines::Lines;
+use super::seat::Seat;
 use super::shelf::Shelf;
 use crate::agents::Agent;
 use crate::clock::Clock;
@@ -49,7 +50,11 @@ pub(crate) struct Shared {
     /// What is kept in memory alone.
     pub(crate) shelf: Shelf,
     pub(crate) hub: Arc<Hub>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) inbox: Inbox,
+    /// Where the driver is to be found.
+    pub(crate) seat: Seat,
+    /// For what belongs to no caller's connection.
+    pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) lines: Lines,
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
@@ -79,7 +84,9 @@ impl Shared {
             store,
             shelf: Shelf::new(kept),
             hub,
-            inbox: Arc::default(),
+            inbox: Inbox::default(),
+            seat: Seat::default(),
+            runtime: tokio::runtime::Handle::current(),
             lines: Lines::default(),
             metrics: Metrics::new(),
             figures: Figures::default(),

@@ -3,6 +3,7 @@
 mod agent;
 mod limits;
 mod memory;
+mod seat;
 
 use std::path::Path;
 use std::sync::Arc;

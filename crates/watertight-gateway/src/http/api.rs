@@ -228,6 +228,7 @@ mod tests {
             pacing: None,
             streams: 0,
             removed: false,
+            in_memory: None,
             advice: Some(Advice::of(&seen, max_in_flight, Span::MAX)),
             seen: seen.clone(),
         };

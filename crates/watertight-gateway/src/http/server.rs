@@ -30,6 +30,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::body::Body;
+use super::workers::{Place, Workers};
 use crate::config::Server;
 use guard::Guarded;
 
@@ -52,11 +53,12 @@ pub async fn serve(
     listener: TcpListener,
     limits: Server,
     service: Arc<impl Service>,
+    workers: Workers,
     stop: CancellationToken,
     grace: Duration,
 ) {
     let mut connections = JoinSet::new();
-    accept(&listener, &limits, &service, &stop, &mut connections).await;
+    accept(&listener, &limits, &service, &workers, &stop, &mut connections).await;
     drop(listener);
     let deadline = tokio::time::Instant::now() + grace;
     let ended = async { while connections.join_next().await.is_some() {} };
@@ -70,6 +72,7 @@ async fn accept<S: Service>(
     listener: &TcpListener,
     limits: &Server,
     service: &Arc<S>,
+    workers: &Workers,
     stop: &CancellationToken,
     connections: &mut JoinSet<()>,
 ) {
@@ -100,7 +103,12 @@ async fn accept<S: Service>(
         match places.clone().try_acquire_owned() {
             Ok(place) => {
                 tune(&socket);
-                connections.spawn(converse(socket, peer, limits.clone(), service.clone(), stop.clone(), place));
+                let Some((worker, with)) = workers.place() else { continue };
+                // The socket belongs to the runtime that it is registered with.
+                let Ok(socket) = socket.into_std() else { continue };
+                let limits = limits.clone();
+                connections
+                    .spawn_on(converse(socket, peer, limits, service.clone(), stop.clone(), (place, with)), worker);
             }
             Err(_) => {
                 if let Ok(permit) = refusals.clone().try_acquire_owned() {
@@ -146,13 +154,14 @@ async fn turn_away(mut socket: TcpStream, _permit: OwnedSemaphorePermit) {
 }
 
 async fn converse<S: Service>(
-    socket: TcpStream,
+    socket: std::net::TcpStream,
     peer: SocketAddr,
     limits: Server,
     service: Arc<S>,
     stop: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    _places: (OwnedSemaphorePermit, Place),
 ) {
+    let Ok(socket) = TcpStream::from_std(socket) else { return };
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()

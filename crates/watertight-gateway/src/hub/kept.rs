@@ -16,6 +16,25 @@ pub(crate) struct Message {
     /// The params of SendMessage as the caller sent them.
     pub(crate) params: Json,
     pub(crate) trace: Trace,
+    /// Where its caller's connection is served, as long as this process lives.
+    pub(crate) home: Home,
+}
+
+/// A runtime, or none in particular. No part of what a message is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Home(pub(crate) Option<tokio::runtime::Handle>);
+
+impl Home {
+    /// The one that runs this.
+    pub(crate) fn here() -> Home {
+        Home(tokio::runtime::Handle::try_current().ok())
+    }
+}
+
+impl PartialEq for Home {
+    fn eq(&self, _: &Home) -> bool {
+        true
+    }
 }
 
 impl Message {
@@ -37,7 +56,7 @@ impl Message {
             state: text(root, "tracestate"),
             extensions: text(root, "extensions"),
         };
-        Some(Message { params, trace })
+        Some(Message { params, trace, home: Home::default() })
     }
 }
 

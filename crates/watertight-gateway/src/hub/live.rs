@@ -219,6 +219,11 @@ impl Live {
         self.lock().to_send.as_ref().filter(|(no, _)| *no == turn).map(|(_, message)| message.clone())
     }
 
+    /// Where the caller of a turn is served.
+    pub(crate) fn home(&self, turn: u32) -> Option<tokio::runtime::Handle> {
+        self.lock().to_send.as_ref().filter(|(no, _)| *no == turn).and_then(|(_, message)| message.home.0.clone())
+    }
+
     pub(crate) fn drop_messages(&self) -> usize {
         self.lock().to_send.take().map_or(0, |(_, old)| old.params.as_bytes().len())
     }
@@ -285,12 +290,6 @@ impl Live {
     pub(super) fn bytes(&self) -> usize {
         let inner = self.lock();
         inner.ahead.as_ref().unwrap_or(&inner.shown).bytes()
-    }
-
-    /// The record as it is shown, and what is known of a failure: what remains of it.
-    pub(crate) fn last(&self) -> (Arc<Record>, Option<Arc<Detail>>) {
-        let inner = self.lock();
-        (inner.shown.clone(), inner.detail.clone())
     }
 
     /// What there is to say about how an attempt failed.

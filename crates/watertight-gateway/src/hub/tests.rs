@@ -389,8 +389,11 @@ fn messages_are_held_while_somebody_waits_for_them() {
     let hub = Hub::new(Limits::default());
     let row = row(TaskState::Submitted, Phase::Waiting);
     let key = Key { principal: row.principal.clone(), agent: row.agent.clone(), message_id: "m".into() };
-    let message =
-        Message { params: Json::assume("{\"message\":{\"messageId\":\"m\"}}"), trace: crate::handle::Trace::default() };
+    let message = Message {
+        params: Json::assume("{\"message\":{\"messageId\":\"m\"}}"),
+        trace: crate::handle::Trace::default(),
+        home: Home::default(),
+    };
     hub.propose(LineId(1), key.clone(), 1, message.clone()).unwrap();
     hub.propose(LineId(2), key.clone(), 1, message.clone()).unwrap();
     hub.propose(LineId(3), key, 2, message.clone()).unwrap();

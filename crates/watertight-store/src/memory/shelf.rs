@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use watertight_engine::ids::{AgentId, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
@@ -124,7 +125,7 @@ impl Shelf {
         match write.save {
             Save::Delegation { row, .. } => {
                 let task = row.task;
-                self.put_row(*row);
+                self.put_row(Arc::unwrap_or_clone(row));
                 self.put_bodies(task, write.message, write.record);
             }
             Save::Key { key, fingerprint, task, turn } => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
-use watertight_engine::record::{Row, Turn};
+use watertight_engine::record::{Durability, Row, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -22,7 +22,7 @@ const FORMAT: u8 = 1;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Entry {
     Row {
-        row: Box<Row>,
+        row: Arc<Row>,
         message: Option<Text>,
         record: Option<Text>,
     },
@@ -265,7 +265,7 @@ impl Decoder {
     fn entry(&mut self) -> Option<Entry> {
         Some(match self.byte()? {
             0 => Entry::Row {
-                row: Box::new(self.row()?),
+                row: self.row()?.into(),
                 message: self.maybe(Decoder::text)?,
                 record: self.maybe(Decoder::text)?,
             },
@@ -295,6 +295,7 @@ impl Decoder {
             version,
             principal,
             agent,
+            durability: Durability::Durable,
             context: self.string()?,
             remote_task: self.maybe(Decoder::string)?,
             remote_context: self.maybe(Decoder::string)?,
@@ -417,9 +418,9 @@ mod tests {
         let (plain, full) = (row(1), full(u128::MAX >> 9));
         let laid = Text::Laid { dialect: Dialect::V03, run: Run { first: i64::MAX, pieces: 77 }, size: 5 << 20 };
         vec![
-            Entry::Row { row: Box::new(plain.clone()), message: None, record: None },
+            Entry::Row { row: plain.clone().into(), message: None, record: None },
             Entry::Row {
-                row: Box::new(full.clone()),
+                row: full.clone().into(),
                 message: Some(Text::Here(body("hello"))),
                 record: Some(laid.clone()),
             },

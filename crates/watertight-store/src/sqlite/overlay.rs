@@ -4,6 +4,7 @@
 //! Only the store's thread changes it, and only after its transaction: so what is seen here is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use watertight_engine::ids::{ContextKey, Fingerprint, Key, RemoteId, TaskId};
 use watertight_engine::record::{Row, TaskState};
@@ -32,7 +33,7 @@ pub(super) struct Fresh {
     since: u64,
     /// The tables know nothing of it.
     pub(super) born: bool,
-    pub(super) row: Option<Box<Row>>,
+    pub(super) row: Option<Arc<Row>>,
     pub(super) messages: BTreeMap<u32, Text>,
     /// A whole record: what the tables have of the record does not count any more.
     pub(super) record: Option<Text>,

@@ -11,6 +11,7 @@ use watertight_gateway::Gateway;
 use watertight_gateway::config::{Config, InstanceKey, KeyFile};
 use watertight_gateway::http::live::Live;
 use watertight_gateway::http::server;
+use watertight_gateway::http::workers::Workers;
 use watertight_policy::time::Span;
 
 use super::args::ServeArgs;
@@ -37,7 +38,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<Code, Failure> {
     let (file, listen) = (args.config.clone(), args.listen);
     let source = Box::new(move || Config::load(&file, listen, &env).map_err(|e| e.to_string()));
     let live = Live::new(config.clone(), source, key, handle.clone(), &addr.to_string(), began(), draining.clone());
-    let door = server::serve(listener, config.server.clone(), live.clone(), draining.clone(), config.drain);
+    let workers = Workers::per_core().map_err(|e| Failure::new(Code::Failed, format!("threads: {e}")))?;
+    let limits = config.server.clone();
+    let door = server::serve(listener, limits, live.clone(), workers, draining.clone(), config.drain);
     let door = tokio::spawn(door);
     // On its own, so that a file which cannot be read just now holds up nothing else. What comes of it is in the log.
     tokio::spawn(async move {

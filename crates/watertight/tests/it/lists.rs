@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use serde_json::{Value, json};
 use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::time::Time;
 use watertight_store::{Body, Dialect, Store, Write};
@@ -29,6 +29,7 @@ fn task(n: u64, caller: &str, agent: &str) -> Write {
         version: 1,
         principal: Principal { tenant: "local".into(), caller: caller.into() },
         agent: AgentId::new(agent),
+        durability: Durability::Durable,
         context: format!("context-{}", n % 500).as_str().into(),
         remote_task: None,
         remote_context: None,
@@ -60,7 +61,7 @@ fn task(n: u64, caller: &str, agent: &str) -> Write {
     let said = json!({"params": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": format!("ask {n}")}]}}});
     let message = Body { dialect: Dialect::V1, bytes: said.to_string().into() };
     Write {
-        save: Save::Delegation { row: Box::new(row), message: true, record: false },
+        save: Save::Delegation { row: row.into(), message: true, record: false },
         message: Some(message),
         record: None,
     }

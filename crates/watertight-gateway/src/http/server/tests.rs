@@ -36,7 +36,8 @@ async fn started(limits: Server, grace: Duration) -> (SocketAddr, CancellationTo
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let task = tokio::spawn(serve(listener, limits, Arc::new(Paths::default()), stop.clone(), grace));
+    let workers = Workers::start(2).unwrap();
+    let task = tokio::spawn(serve(listener, limits, Arc::new(Paths::default()), workers, stop.clone(), grace));
     (addr, stop, task)
 }
 
