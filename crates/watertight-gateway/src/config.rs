@@ -58,6 +58,8 @@ pub struct Config {
     pub key: KeyFile,
     /// Where the tokens are that `watertight token` gives out.
     pub tokens: PathBuf,
+    /// There were some when the file was read: then callers are more than the file says.
+    pub has_tokens: bool,
     /// The store's place.
     pub store: PathBuf,
     /// How long what has ended is kept in it.

@@ -100,7 +100,7 @@ impl Adviser<'_> {
                         the proxy's address in server.public_url";
             self.say(Level::Warning, &["listen"], text);
         }
-        if config.callers.is_empty() {
+        if config.callers.is_empty() && !config.has_tokens {
             self.idle(&["key"], "the key hashes callers' tokens, and there are no callers");
         }
         if config.public_url.is_some() {
@@ -177,7 +177,8 @@ impl Adviser<'_> {
                 self.say(level, &["callers", &caller.name, "agents"], text);
             }
         }
-        if callers.is_empty() {
+        // Who holds a token may be an operator, and may call what no caller of the file may.
+        if callers.is_empty() || self.config.has_tokens {
             return;
         }
         if !callers.iter().any(|caller| caller.operator) {

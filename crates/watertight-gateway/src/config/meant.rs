@@ -64,6 +64,7 @@ pub(super) fn config(
         listen,
         key,
         tokens,
+        has_tokens,
         store: dir.join(file.store.path.as_ref().map_or("data", |path| path.as_ref())),
         kept,
         public_url,

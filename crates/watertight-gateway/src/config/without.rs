@@ -85,10 +85,12 @@ pub struct Share {
 pub fn without(config: &Config, name: &str) -> Option<Without> {
     let (id, agent) = config.agents.iter().find(|(id, _)| id.as_str() == name)?;
     let may = |caller: &&super::Caller| caller.agents.as_ref().is_none_or(|agents| agents.contains(id));
-    let callers = match config.callers.is_empty() {
-        true => vec!["everybody on this machine (no callers are configured)".to_owned()],
-        false => config.callers.iter().filter(may).map(|caller| caller.name.clone()).collect(),
-    };
+    let mut callers: Vec<String> = config.callers.iter().filter(may).map(|caller| caller.name.clone()).collect();
+    if config.has_tokens {
+        callers.push("who holds a token for it (watertight token list)".to_owned());
+    } else if config.callers.is_empty() {
+        callers.push("everybody on this machine (no callers are configured)".to_owned());
+    }
     let case = Case::of(agent);
     let (refuses, silent) = (case.refuses(), case.silent());
     Some(Without {

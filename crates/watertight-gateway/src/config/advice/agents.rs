@@ -219,7 +219,7 @@ impl One<'_, '_> {
             0 => 1,
             _ => config.callers.iter().filter(|caller| may(&caller.agents)).count(),
         };
-        if callers < CALLERS_FOR_CAP {
+        if callers < CALLERS_FOR_CAP && !config.has_tokens {
             let text = format!("it counts from {CALLERS_FOR_CAP} callers on, and {callers} may call this agent");
             self.idle("breaker.caller_share", text);
         }
