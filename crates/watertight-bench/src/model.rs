@@ -26,6 +26,8 @@ pub(crate) struct About {
     pub(crate) cores: usize,
     pub(crate) kernel: String,
     pub(crate) nginx: String,
+    /// The machine's load average when it began: what ran beside, or had just run.
+    pub(crate) load: f64,
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
 }

@@ -276,7 +276,9 @@ fn about(args: &RunArgs, place: &Place) -> About {
     let nginx = place.nginx.as_ref().and_then(|nginx| said(Command::new(nginx).arg("-v")));
     let changed = said(Command::new("git").args(["status", "--porcelain", "--untracked-files=no"])).is_some();
     let commit = said(Command::new("git").args(["rev-parse", "--short", "HEAD"]));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     About {
+        load: load.split_whitespace().next().and_then(|it| it.parse().ok()).unwrap_or_default(),
         commit: commit.map_or_else(|| "unknown".into(), |it| if changed { format!("{it} and changes") } else { it }),
         profile: args.profile.clone(),
         processor: model.map_or("unknown", |(_, name)| name.trim()).to_owned(),

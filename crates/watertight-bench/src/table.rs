@@ -18,9 +18,22 @@ pub(crate) fn of(report: &Report) -> String {
     let nginx = if about.nginx.is_empty() { String::new() } else { format!(", nginx {}", about.nginx) };
     let _ = writeln!(
         out,
-        "Commit {}, profile `{}`; {}, {} cores, Linux {}{nginx}; medians of {} rounds of {} s.",
-        about.commit, about.profile, about.processor, about.cores, about.kernel, about.rounds, about.seconds
+        "Commit {}, profile `{}`; {}, {} cores, Linux {}{nginx}; medians of {} rounds of {} s; load average before it {}.",
+        about.commit,
+        about.profile,
+        about.processor,
+        about.cores,
+        about.kernel,
+        about.rounds,
+        about.seconds,
+        about.load
     );
+    if about.load > about.cores as f64 / 4.0 {
+        let _ = writeln!(
+            out,
+            "\n**The machine was busy with something else: ratios and CPU per call are worth more than rates and times.**"
+        );
+    }
     cells(&mut out, report);
     rest(&mut out, report);
     verdicts(&mut out, report);
