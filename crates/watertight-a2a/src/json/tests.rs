@@ -176,3 +176,26 @@ proptest! {
         }
     }
 }
+
+/// The jump over plain text stops exactly where one that looks at every byte does, for every byte at every place.
+#[test]
+fn strings_end_where_they_end() {
+    let stops = |byte: &u8| *byte < 0x20 || *byte == b'"' || *byte == b'\\';
+    for plain in [b'a', 0x7f, 0x80, 0xff, b'!', b'#', b'[', b']', 0x20] {
+        for place in 0..20 {
+            for byte in 0..=255 {
+                let mut text = [plain; 24];
+                text[place] = byte;
+                // Followed by one that a borrow could mark.
+                text[place + 1] = byte.wrapping_add(1);
+                let first = text.iter().position(stops).unwrap_or(24);
+                let found = skip_plain(&text, 0);
+                // Whole groups of eight are jumped; the rest is left to who looks at single bytes.
+                assert_eq!(found, first, "{plain} {byte} at {place}");
+            }
+        }
+    }
+    assert_eq!(skip_string(br#""a\"bcdefghijklmnop\\" rest"#, 0), 22);
+    assert_eq!(skip_string(br#""never closed, and long enough"#, 0), 30);
+    assert_eq!(skip_string(b"\"ends in a backslash\\", 0), 21);
+}
