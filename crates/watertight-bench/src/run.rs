@@ -54,7 +54,6 @@ pub(crate) fn all(args: &RunArgs) -> Result<Report, Failure> {
     if wanted(Part::Nginx) && place.nginx.is_none() {
         report.notes.push("nginx was left out: none was named".into());
     }
-    let memory = wanted(Part::Memory) && has_memory(&place, &mut report)?;
     for &conns in &args.conns {
         for round in 1..=args.rounds {
             for (part, kind) in [
@@ -63,12 +62,7 @@ pub(crate) fn all(args: &RunArgs) -> Result<Report, Failure> {
                 (Part::Memory, Kind::Memory),
                 (Part::Durable, Kind::Durable),
             ] {
-                let there = match kind {
-                    Kind::Direct | Kind::Durable => true,
-                    Kind::Nginx => place.nginx.is_some(),
-                    Kind::Memory => memory,
-                };
-                if wanted(part) && there {
+                if wanted(part) && (kind != Kind::Nginx || place.nginx.is_some()) {
                     stop::check()?;
                     one_cell(&mut report, kind, &place, conns, round, args)?;
                 }
@@ -99,18 +93,6 @@ pub(crate) fn all(args: &RunArgs) -> Result<Report, Failure> {
         report.list = wanted(Part::List).then_some(list);
     }
     Ok(report)
-}
-
-/// Whether this gateway knows `durability`. An older one is still worth measuring.
-fn has_memory(place: &Place, report: &mut Report) -> Result<bool, Failure> {
-    match route::open(Kind::Memory, place) {
-        Ok(_) => Ok(true),
-        Err(e) if e.to_string().contains("unknown field") => {
-            report.notes.push("Memory mode was left out: this gateway has no `durability` key".into());
-            Ok(false)
-        }
-        Err(e) => Err(e),
-    }
 }
 
 /// A line about how far it is, to stderr.

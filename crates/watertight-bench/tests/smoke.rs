@@ -36,7 +36,7 @@ fn every_figure_is_measured_and_printed() {
     }
     let paths: Vec<_> =
         cells.iter().map(|cell| (cell["path"].as_str().unwrap(), cell["conns"].as_u64().unwrap())).collect();
-    for path in ["direct", "durable"] {
+    for path in ["direct", "memory", "durable"] {
         assert!(paths.contains(&(path, 1)) && paths.contains(&(path, 8)), "{path}: {paths:?}");
     }
     assert!(report["refusal"]["loaded"][0]["count"].as_u64().unwrap() > 0);
