@@ -79,35 +79,57 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 
 /// One past the closing quote of the string that opens at `at`.
 pub(crate) fn skip_string(bytes: &[u8], mut at: usize) -> usize {
-    at = skip_plain(bytes, at + 1);
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at = skip_plain(bytes, at + 2),
-            _ => at = skip_plain(bytes, at + 1),
+    at += 1;
+    loop {
+        at += plain_run(bytes.get(at..).unwrap_or_default());
+        match bytes.get(at) {
+            Some(b'"') => return at + 1,
+            Some(b'\\') => at += 2,
+            Some(_) => at += 1,
+            None => return bytes.len(),
         }
     }
-    bytes.len()
 }
 
-/// Past what is plain inside a string, eight bytes at a time: stops at or before the next quote, backslash or control character.
-///
-/// Every text is walked several times on its way, and most of it is inside strings.
-fn skip_plain(bytes: &[u8], mut at: usize) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = ONES << 7;
-    // The high bit of every byte below `n`. A borrow can mark bytes above such a one wrongly, and never one below it.
-    let below = |word: u64, n: u64| word.wrapping_sub(ONES * n) & !word & HIGHS;
-    while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
-        let word = u64::from_le_bytes(*eight);
-        let stops =
-            below(word, 0x20) | below(word ^ (ONES * u64::from(b'"')), 1) | below(word ^ (ONES * u64::from(b'\\')), 1);
-        if stops != 0 {
-            return at + stops.trailing_zeros() as usize / 8;
+/// How many bytes at the beginning stand for themselves inside a string: no quote, no backslash, no control character.
+/// What passes here is keys of a few bytes and texts of thousands: first one word, then whole blocks.
+pub(crate) fn plain_run(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    if let Some(word) = bytes.first_chunk() {
+        if let Some(run) = plain_in_word(*word) {
+            return run;
+        }
+        at = 8;
+        // Without a branch inside, the compiler makes it a handful of instructions for the whole block.
+        let is_plain = |block: &[u8; 32]| !block.iter().fold(false, |found, byte| found | is_special(*byte));
+        while bytes.get(at..).and_then(<[u8]>::first_chunk).is_some_and(is_plain) {
+            at += 32;
+        }
+    }
+    while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        if let Some(run) = plain_in_word(*word) {
+            return at + run;
         }
         at += 8;
     }
-    at
+    let rest = bytes.get(at..).unwrap_or_default();
+    at + rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len())
+}
+
+fn is_special(byte: u8) -> bool {
+    byte < 0x20 || byte == b'"' || byte == b'\\'
+}
+
+/// The first special byte of eight, all looked at in one word; `None` if there is none.
+fn plain_in_word(word: [u8; 8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    let word = u64::from_le_bytes(word);
+    // The lowest top bit that is set is that of the first byte below the limit; a borrow can only spoil those above it.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & TOPS;
+    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let found = below(word, 0x20) | is(b'"') | is(b'\\');
+    (found != 0).then(|| found.trailing_zeros() as usize / 8)
 }
 
 /// One past the value that begins at `at`.
@@ -232,6 +254,19 @@ impl<'a> Value<'a> {
         Some(unescape(self.doc.get(self.start + 1..self.end - 1)?))
     }
 
+    /// The string's bytes, unescaped: for comparing, without looking whether they are text.
+    fn letters(&self) -> Cow<'a, [u8]> {
+        let inside = if self.end < self.start + 2 { None } else { self.doc.get(self.start + 1..self.end - 1) };
+        let inside = inside.unwrap_or_default();
+        if plain_run(inside) == inside.len() {
+            return Cow::Borrowed(inside);
+        }
+        match unescape(inside).0 {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        }
+    }
+
     /// The boolean, if it is one.
     pub fn as_bool(&self) -> Option<bool> {
         match self.raw() {
@@ -292,17 +327,17 @@ pub struct Member<'a> {
 impl Member<'_> {
     /// Whether the name, unescaped, is `name` or its snake_case form.
     pub fn is(&self, name: &str) -> bool {
-        self.key.as_str().is_some_and(|key| names(&key, name))
+        names(&self.key.letters(), name)
     }
 }
 
 /// Whether a key is the name, or its snake_case form.
-pub(crate) fn names(key: &str, name: &str) -> bool {
-    key == name || is_snake_of(key, name)
+pub(crate) fn names(key: &[u8], name: &str) -> bool {
+    key == name.as_bytes() || is_snake_of(key, name)
 }
 
-fn is_snake_of(key: &str, name: &str) -> bool {
-    let mut key = key.bytes();
+fn is_snake_of(key: &[u8], name: &str) -> bool {
+    let mut key = key.iter().copied();
     for byte in name.bytes() {
         if byte.is_ascii_uppercase() && key.next() != Some(b'_') {
             return false;
@@ -368,15 +403,17 @@ fn skip_to(doc: &[u8], mut at: usize, end: usize) -> Option<usize> {
 
 fn unescape(text: &[u8]) -> (Cow<'_, str>, bool) {
     if !text.contains(&b'\\') {
-        return (String::from_utf8_lossy(text), true);
+        // A checked text is UTF-8; saying so is quicker than mending it would be.
+        return (std::str::from_utf8(text).map_or_else(|_| String::from_utf8_lossy(text), Cow::Borrowed), true);
     }
     let mut out = Vec::with_capacity(text.len());
     let mut exact = true;
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
         if byte != b'\\' {
-            out.push(byte);
-            at += 1;
+            let run = plain_run(text.get(at..).unwrap_or_default()).max(1);
+            out.extend_from_slice(text.get(at..at + run).unwrap_or_default());
+            at += run;
             continue;
         }
         let escaped = text.get(at + 1).copied().unwrap_or(b'\\');
@@ -495,7 +532,7 @@ pub(crate) fn fields<'a, const N: usize>(
 ) -> Result<[Option<Value<'a>>; N], &'static str> {
     let mut found: [Option<Value<'a>>; N] = [None; N];
     for member in object.members() {
-        let key = member.key.as_str().unwrap_or_default();
+        let key = member.key.letters();
         for (slot, name) in found.iter_mut().zip(names) {
             if self::names(&key, name) {
                 if slot.is_some() {

@@ -1,5 +1,7 @@
 //! Peers' text made safe to quote, and strings written as JSON.
 
+use crate::json::plain_run;
+
 /// At most `max` bytes of a peer's body, fit for a log line or an error message: lossy UTF-8, line breaks and tabs as
 /// spaces, other control, format and direction-changing characters as U+FFFD.
 pub fn excerpt(bytes: &[u8], max: usize) -> String {
@@ -32,7 +34,12 @@ fn safe_letter(letter: char) -> char {
 /// Appends `text` as a JSON string.
 pub fn quote(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    for &byte in text.as_bytes() {
+    let mut left = text.as_bytes();
+    loop {
+        let (plain, rest) = left.split_at(plain_run(left));
+        out.extend_from_slice(plain);
+        let Some((&byte, rest)) = rest.split_first() else { break };
+        left = rest;
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),

@@ -1,7 +1,7 @@
 //! The one pass that decides whether bytes are JSON within limits. It keeps its own stack, so no nesting can
 //! overflow ours.
 
-use super::{Error, Limits, skip_plain, skip_space};
+use super::{Error, Limits, plain_run, skip_space};
 
 /// Checks that `bytes` is one JSON value within `limits`, surrounded by nothing but whitespace.
 pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), Error> {
@@ -94,7 +94,7 @@ impl Scan<'_> {
     fn string(&mut self) -> Result<(), Error> {
         self.at += 1;
         loop {
-            self.at = skip_plain(self.bytes, self.at);
+            self.at += plain_run(self.bytes.get(self.at..).unwrap_or_default());
             match self.peek()? {
                 b'"' => {
                     self.at += 1;

@@ -189,8 +189,7 @@ fn strings_end_where_they_end() {
                 // Followed by one that a borrow could mark.
                 text[place + 1] = byte.wrapping_add(1);
                 let first = text.iter().position(stops).unwrap_or(24);
-                let found = skip_plain(&text, 0);
-                // Whole groups of eight are jumped; the rest is left to who looks at single bytes.
+                let found = plain_run(&text);
                 assert_eq!(found, first, "{plain} {byte} at {place}");
             }
         }
@@ -198,4 +197,21 @@ fn strings_end_where_they_end() {
     assert_eq!(skip_string(br#""a\"bcdefghijklmnop\\" rest"#, 0), 22);
     assert_eq!(skip_string(br#""never closed, and long enough"#, 0), 30);
     assert_eq!(skip_string(b"\"ends in a backslash\\", 0), 21);
+}
+
+#[test]
+fn a_run_ends_at_the_first_byte_that_means_something() {
+    for length in [1, 7, 8, 9, 31, 32, 39, 40, 41, 72, 100] {
+        for plain in [b'a', b' ', 0x7f, 0x80, 0xff, b'!', b'#', b'[', b']'] {
+            let text = vec![plain; length];
+            assert_eq!(plain_run(&text), length, "{plain}");
+            for (at, special) in (0..length).flat_map(|at| [b'"', b'\\', 0, 0x1f].map(|special| (at, special))) {
+                let mut text = text.clone();
+                // What comes behind it does not count.
+                text[length - 1] = b'"';
+                text[at] = special;
+                assert_eq!(plain_run(&text), at, "{special} at {at} of {length} times {plain}");
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::json::names;
 pub fn value(query: &str, name: &str) -> Result<Option<String>, Error> {
     let mut found = None;
     for (key, raw) in pairs(query) {
-        if !decode(key, true).is_some_and(|key| names(&key, name)) {
+        if !decode(key, true).is_some_and(|key| names(key.as_bytes(), name)) {
             continue;
         }
         let Some(text) = decode(raw, true) else {
@@ -26,7 +26,7 @@ pub fn value(query: &str, name: &str) -> Result<Option<String>, Error> {
 /// The first name that is none of these.
 pub fn unknown(query: &str, known: &[&str]) -> Option<String> {
     let named = |key: &str| decode(key, true).unwrap_or_else(|| key.to_owned());
-    pairs(query).map(|(key, _)| named(key)).find(|key| !known.iter().any(|name| names(key, name)))
+    pairs(query).map(|(key, _)| named(key)).find(|key| !known.iter().any(|name| names(key.as_bytes(), name)))
 }
 
 /// All values of a name, whatever its case, joined by commas as those of a header are.
