@@ -43,7 +43,9 @@ pub(super) struct Hand {
     next: i64,
     pairs: BTreeMap<(Principal, AgentId), i64>,
     pub(super) overlay: Arc<RwLock<Overlay>>,
-    filter: Arc<Filter>,
+    pub(super) filter: Arc<Filter>,
+    /// The fence under which the overlay was made.
+    pub(super) fence: i64,
     /// The next row of the log.
     pub(super) seq: u64,
     /// What the transaction that is open puts into it.
@@ -99,6 +101,7 @@ impl Hand {
             pairs: BTreeMap::new(),
             overlay,
             filter,
+            fence: 0,
             seq: 1,
             encoder: Encoder::default(),
             staged: Vec::new(),
@@ -135,8 +138,8 @@ impl Hand {
 
     /// One transaction of its own around something small.
     pub(super) fn alone<T>(&mut self, what: impl FnOnce(&mut Hand) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-        self.run("BEGIN IMMEDIATE", ())?;
-        let result = what(self).and_then(|it| self.run("COMMIT", ()).map(|_| it));
+        let begun = self.begin_as_owner();
+        let result = begun.and_then(|()| what(self)).and_then(|it| self.run("COMMIT", ()).map(|_| it));
         if result.is_err() {
             self.abandon();
         }
@@ -315,9 +318,24 @@ impl Hand {
         Ok(())
     }
 
+    /// A transaction beside the commits. Who wrote past the lock knows better than what waits here.
+    pub(super) fn begin_as_owner(&self) -> rusqlite::Result<()> {
+        self.run("BEGIN IMMEDIATE", ())?;
+        if self.stored_fence()? == self.fence {
+            return Ok(());
+        }
+        let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_PROTOCOL);
+        Err(rusqlite::Error::SqliteFailure(error, Some("another process has written past the lock".into())))
+    }
+
+    /// The fence that is stored.
+    pub(super) fn stored_fence(&self) -> rusqlite::Result<i64> {
+        self.statement("SELECT fence FROM meta")?.query_row((), |row| row.get(0))
+    }
+
     fn raise(&mut self) -> rusqlite::Result<Lease> {
         self.firm()?;
-        self.alone(|hand| {
+        let lease = self.alone(|hand| {
             // What is live is loaded now anyway; what is not has an index.
             let sql = "SELECT max(saved, coalesce((SELECT max(max(changed, created)) FROM delegation WHERE live = 1), 0), \
                        coalesce((SELECT max(changed) FROM delegation WHERE live = 0), 0)) FROM meta";
@@ -326,7 +344,9 @@ impl Hand {
             let sql = "UPDATE meta SET fence = fence + 1, saved = ?1 RETURNING fence";
             let fence = hand.statement(sql)?.query_row([rows::time(now)], |row| row.get::<_, i64>(0))?;
             Ok(Lease { fence: fence as u64, now })
-        })
+        })?;
+        self.fence = lease.fence as i64;
+        Ok(lease)
     }
 }
 
@@ -359,10 +379,7 @@ impl Disk for Hand {
 
     fn begin(&mut self) -> Result<u64, CommitError> {
         self.encoder.clear();
-        let begun = self
-            .firm()
-            .and_then(|()| self.run("BEGIN IMMEDIATE", ()))
-            .and_then(|_| self.statement("SELECT fence FROM meta")?.query_row((), |row| row.get::<_, i64>(0)));
+        let begun = self.firm().and_then(|()| self.run("BEGIN IMMEDIATE", ())).and_then(|_| self.stored_fence());
         begun.map(|fence| fence as u64).map_err(|error| {
             let error = self.unavailable(&error);
             self.abandon();

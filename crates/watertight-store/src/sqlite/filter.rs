@@ -44,6 +44,8 @@ struct Pair {
     ready: Option<Arc<Bits>>,
     /// Being made. What is stored meanwhile goes into both.
     next: Option<Arc<Bits>>,
+    /// How often all was forgotten: what was begun before that is of no use.
+    forgotten: u64,
 }
 
 impl Filter {
@@ -93,10 +95,14 @@ impl Filter {
         }
         let inside = self.clone();
         let made = thread::Builder::new().name("store-filter".into()).spawn(move || {
-            if let Some(bits) = inside.make() {
-                inside.write().ready = Some(bits);
+            let begun = inside.read().forgotten;
+            let made = inside.make();
+            let mut pair = inside.write();
+            pair.next = None;
+            if let Some(bits) = made.filter(|_| pair.forgotten == begun) {
+                pair.ready = Some(bits);
             }
-            inside.write().next = None;
+            drop(pair);
             inside.making.store(false, Relaxed);
         });
         match made {
@@ -104,6 +110,13 @@ impl Filter {
             // Everything is looked up, or more and more of it: slower, and as right.
             Err(_) => self.making.store(false, Relaxed),
         }
+    }
+
+    /// Somebody else has written: nothing is surely new until new bits are made.
+    pub(super) fn forget(&self) {
+        let mut pair = self.write();
+        pair.ready = None;
+        pair.forgotten += 1;
     }
 
     pub(super) fn close(&self) {

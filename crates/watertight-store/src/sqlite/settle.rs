@@ -31,6 +31,13 @@ const TOO_MUCH: (usize, usize) = (16_384, 128 << 20);
 impl Hand {
     /// All that is in the log goes to the tables: what is known of it, and what a crash left.
     pub(super) fn recover(&mut self) -> rusqlite::Result<()> {
+        let stored = self.stored_fence()?;
+        if stored != self.fence {
+            // Who wrote past the lock found in the log what is here, and has gone on from there.
+            *self.overlay.write().unwrap_or_else(PoisonError::into_inner) = Overlay::default();
+            self.filter.forget();
+            self.fence = stored;
+        }
         self.settle_all()?;
         self.read_log()?;
         self.settle_all()
@@ -47,6 +54,8 @@ impl Hand {
             for entry in entries {
                 let runs = entry.texts().filter_map(Text::run);
                 end = runs.map(|run| run.first + run.pieces).fold(end, i64::max);
+                // Of a commit that was taken for lost, nobody has said so yet.
+                self.filter.add(&entry);
                 overlay.put(last, entry, true);
             }
         }
@@ -144,7 +153,7 @@ impl Hand {
         let shared = self.overlay.clone();
         let overlay = shared.read().unwrap_or_else(PoisonError::into_inner);
         let (tasks, needed) = overlay.first(PIECE);
-        self.run("BEGIN IMMEDIATE", ())?;
+        self.begin_as_owner()?;
         for task in &tasks {
             self.settle_task(&overlay, *task)?;
         }

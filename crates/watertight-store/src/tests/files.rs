@@ -7,6 +7,7 @@ use watertight_engine::ids::TaskId;
 use watertight_engine::record::TaskState;
 use watertight_policy::time::Span;
 
+use super::newness::known;
 use super::*;
 
 fn refused(directory: &Path, cell: u32) -> String {
@@ -224,6 +225,31 @@ fn who_wrote_past_the_lock_is_obeyed() {
     assert_eq!(store.load(), Ok(vec![]));
     let lease = store.relet().unwrap();
     assert_eq!(commit(&store, lease.fence, vec![save(&row(1))]), Ok(()));
+}
+
+#[test]
+fn who_wrote_past_the_lock_keeps_what_it_wrote() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, lease) = Store::open(home.path(), 0).unwrap();
+    known(&first);
+    let (one, two) = (row(1), row(2));
+    assert_eq!(commit(&first, lease.fence, vec![save(&one), save_key(&one)]), Ok(()));
+    // It is in the log of the first, and on its way to the tables, when somebody removes the lock and starts another.
+    let gate = hold(&first, lease.fence);
+    std::fs::remove_file(home.path().join("cell-0.lock")).unwrap();
+    let (second, newer) = Store::open(home.path(), 0).unwrap();
+    let ended = next(&one, TaskState::Completed);
+    assert_eq!(commit(&second, newer.fence, vec![with_record(&ended, body("done"))]), Ok(()));
+    assert_eq!(commit(&second, newer.fence, vec![save(&two), save_key(&two)]), Ok(()));
+    second.settle();
+    drop(gate);
+    first.settle();
+    assert_eq!(second.task(one.task), Ok(Some(ended.clone())), "what ended has not ended any more");
+    assert_eq!(commit(&first, lease.fence, vec![save(&row(3))]), Err(CommitError::Fenced));
+    drop(second);
+    first.relet().unwrap();
+    assert_eq!((first.task(one.task), first.task(two.task)), (Ok(Some(ended)), Ok(Some(two.clone()))));
+    assert!(!first.is_new_key(&key_of(&two)), "the other one stored it");
 }
 
 #[test]

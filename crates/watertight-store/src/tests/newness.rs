@@ -8,7 +8,7 @@ use watertight_policy::time::Span;
 use super::*;
 
 /// Waits until it is known; an empty store of a quiet machine needs milliseconds.
-fn known(store: &Store) {
+pub(super) fn known(store: &Store) {
     let unheard = key_of(&row(1 << 100));
     let knows = (0..2_000).any(|_| {
         std::thread::sleep(Duration::from_millis(5));
@@ -74,4 +74,20 @@ fn when_the_bits_are_full_new_ones_hold_all_that_is_stored() {
     assert!((1..=140_000).step_by(7).all(|n| !store.is_new_key(&key_of(&row(n)))));
     let wrong = (1 << 90..(1 << 90) + 10_000).filter(|&n| !store.is_new_key(&key_of(&row(n)))).count();
     assert!(wrong < 100, "{wrong}");
+}
+
+/// The disk said that it was not written, and it was: a row of the log that nobody knows of.
+#[test]
+fn a_commit_that_was_taken_for_lost_is_not_new() {
+    let home = tempfile::tempdir().unwrap();
+    let (other, lease) = Store::open(&home.path().join("other"), 0).unwrap();
+    assert_eq!(commit(&other, lease.fence, vec![save(&row(1)), save_key(&row(1))]), Ok(()));
+    let file = |of: &str| rusqlite::Connection::open(home.path().join(of).join("cell-0.sqlite")).unwrap();
+    let bytes: Vec<u8> = file("other").query_row("SELECT bytes FROM log", (), |row| row.get(0)).unwrap();
+    let (store, _) = Store::open(&home.path().join("store"), 0).unwrap();
+    known(&store);
+    file("store").execute("INSERT INTO log VALUES (1, ?1)", [bytes]).unwrap();
+    store.relet().unwrap();
+    assert!(store.key(&key_of(&row(1))).unwrap().is_some());
+    assert!(!store.is_new_key(&key_of(&row(1))));
 }
