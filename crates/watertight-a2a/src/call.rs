@@ -203,18 +203,18 @@ impl Call {
                 Call::Get(Get {
                     id: at.required_id("id")?,
                     history_length: at.int("historyLength", LENGTH)?,
-                    tenant: at.id("tenant")?,
+                    tenant: at.tenant()?,
                 })
             }
             Method::ListTasks => Call::List(read_list(params.value())?),
             Method::CancelTask => {
                 let at = pick(root, "", ["id", "tenant", "metadata"])?;
                 let metadata = at.object("metadata")?.map(|metadata| params.part(metadata));
-                Call::Cancel(TaskRef { id: at.required_id("id")?, tenant: at.id("tenant")?, metadata })
+                Call::Cancel(TaskRef { id: at.required_id("id")?, tenant: at.tenant()?, metadata })
             }
             Method::SubscribeToTask => {
                 let at = pick(root, "", ["id", "tenant"])?;
-                Call::Subscribe(TaskRef { id: at.required_id("id")?, tenant: at.id("tenant")?, metadata: None })
+                Call::Subscribe(TaskRef { id: at.required_id("id")?, tenant: at.tenant()?, metadata: None })
             }
             Method::CreateTaskPushNotificationConfig => {
                 let config = PushConfig::read(&params, "")?;
@@ -231,10 +231,10 @@ impl Call {
                     task_id: at.required_id("taskId")?,
                     page_size: at.int("pageSize", 1..=100)?.unwrap_or(50),
                     page_token: at.text("pageToken")?,
-                    tenant: at.id("tenant")?,
+                    tenant: at.tenant()?,
                 })
             }
-            Method::GetExtendedAgentCard => Call::ExtendedCard { tenant: pick(root, "", ["tenant"])?.id("tenant")? },
+            Method::GetExtendedAgentCard => Call::ExtendedCard { tenant: pick(root, "", ["tenant"])?.tenant()? },
         })
     }
 }
@@ -295,7 +295,7 @@ impl PushConfig {
             url,
             token: at.text("token")?,
             authentication,
-            tenant: at.id("tenant")?,
+            tenant: at.tenant()?,
             raw: raw.clone(),
         })
     }
@@ -303,7 +303,7 @@ impl PushConfig {
 
 fn read_push_ref(params: Value<'_>) -> Result<PushRef, Error> {
     let at = pick(Some(params), "", ["taskId", "id", "tenant"])?;
-    Ok(PushRef { task_id: at.required_id("taskId")?, id: at.required_id("id")?, tenant: at.id("tenant")? })
+    Ok(PushRef { task_id: at.required_id("taskId")?, id: at.required_id("id")?, tenant: at.tenant()? })
 }
 
 fn read_list(params: Value<'_>) -> Result<List, Error> {
@@ -339,7 +339,7 @@ fn read_list(params: Value<'_>) -> Result<List, Error> {
         history_length: at.int("historyLength", LENGTH)?,
         status_timestamp_after: at.timestamp("statusTimestampAfter")?,
         include_artifacts: at.flag("includeArtifacts")?.unwrap_or(false),
-        tenant: at.id("tenant")?,
+        tenant: at.tenant()?,
     })
 }
 
@@ -380,7 +380,7 @@ fn read_send(params: Json) -> Result<Send, Error> {
         return_immediately: settings.flag("returnImmediately")?.unwrap_or(false),
         history_length: settings.int("historyLength", LENGTH)?,
         push_config: settings.object(PUSH_NAMES[0])?.or(settings.object(PUSH_NAMES[1])?).is_some(),
-        tenant: root.id("tenant")?,
+        tenant: root.tenant()?,
         budget,
         fingerprint,
     };

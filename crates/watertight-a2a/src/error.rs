@@ -264,14 +264,15 @@ impl Error {
         A2a::of_code(self.code.into())
     }
 
-    /// The error object of JSON-RPC: `{"code":…,"message":…,"data":[…]}`; no `data` if there is none.
+    /// The error object of JSON-RPC: `{"code":…,"message":…,"data":[…]}`; no `data` if there is none. One of A2A's errors
+    /// has its ErrorInfo there, whether it came along or not.
     pub fn to_object(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut object = ObjectWriter::open(&mut out);
         object.raw("code", self.code.to_string().as_bytes());
         object.string("message", &self.message);
-        if !self.data.is_empty() {
-            self.write_data(object.member("data"));
+        if !self.data.is_empty() || self.kind().is_some() {
+            self.write_whole_data(object.member("data"));
         }
         object.close();
         out
@@ -310,18 +311,23 @@ impl Error {
         object.raw("code", status.to_string().as_bytes());
         object.string("status", name);
         object.string("message", &self.message);
-        let missing = own.filter(|row| !self.data.iter().any(|detail| detail.has_reason(row.reason)));
-        match missing {
-            None => self.write_data(object.member("details")),
-            Some(row) => {
-                let mut whole = Error::a2a(row.error);
-                whole.data.extend_from_slice(&self.data);
-                whole.write_data(object.member("details"));
-            }
-        }
+        self.write_whole_data(object.member("details"));
         object.close();
         out.push(b'}');
         out
+    }
+
+    /// The data, with the ErrorInfo that one of A2A's errors has to have.
+    fn write_whole_data(&self, out: &mut Vec<u8>) {
+        let own = self.kind().map(A2a::row);
+        match own.filter(|row| !self.data.iter().any(|detail| detail.has_reason(row.reason))) {
+            None => self.write_data(out),
+            Some(row) => {
+                let mut whole = Error::a2a(row.error);
+                whole.data.extend_from_slice(&self.data);
+                whole.write_data(out);
+            }
+        }
     }
 
     /// The array that JSON-RPC calls `data` and HTTP+JSON calls `details`.
@@ -473,6 +479,8 @@ mod tests {
         let bare = Error::new(-32001, "gone");
         let info = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_FOUND","domain":"a2a-protocol.org"}"#;
         assert!(of(&bare, 404).ends_with(&format!(r#""details":[{info}]}}}}"#)), "{}", of(&bare, 404));
+        let object = String::from_utf8(bare.to_object()).unwrap();
+        assert_eq!(object, format!(r#"{{"code":-32001,"message":"gone","data":[{info}]}}"#), "in JSON-RPC as well");
         let whole = Error { data: vec![Detail::Raw(Json::assume(info))], ..bare };
         assert!(of(&whole, 404).ends_with(&format!(r#""details":[{info}]}}}}"#)));
     }

@@ -56,6 +56,14 @@ pub enum Error {
     },
 }
 
+/// A body without its byte order mark, which some clients write and which means nothing in UTF-8.
+pub fn without_mark(body: Bytes) -> Bytes {
+    match body.strip_prefix(b"\xef\xbb\xbf") {
+        Some(rest) => body.slice_ref(rest),
+        None => body,
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

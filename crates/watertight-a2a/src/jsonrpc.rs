@@ -164,7 +164,7 @@ pub fn parse_request(body: Bytes, limits: &Limits) -> Result<Request, Box<Reject
         reject(id, Cause::Shape, Error::new(error::INVALID_REQUEST, format!("Invalid request: {why}")))
     };
     let nobody = Id::null();
-    let body = Json::parse(body, limits).map_err(|bad| match bad {
+    let body = Json::parse(json::without_mark(body), limits).map_err(|bad| match bad {
         json::Error::TooLarge { .. } | json::Error::TooDeep { .. } => {
             reject(&nobody, Cause::Limit, Error::new(error::INVALID_REQUEST, format!("Invalid request: {bad}")))
         }

@@ -54,6 +54,15 @@ impl<'a, const N: usize> Picked<'a, N> {
         self.value(name).map_or(Ok(None), |value| read_id(value, || join(self.path, name)))
     }
 
+    /// A tenant. Some carry it in a path, where it must not lead to another place.
+    pub(crate) fn tenant(&self) -> Result<Option<String>, Error> {
+        let tenant = self.id("tenant")?;
+        match tenant.as_deref().is_some_and(|tenant| tenant.split(['/', '\\']).any(|part| matches!(part, "." | ".."))) {
+            true => Err(self.wrong("tenant", "must not hold a path segment `.` or `..`")),
+            false => Ok(tenant),
+        }
+    }
+
     /// An id that must be there.
     pub(crate) fn required_id(&self, name: &str) -> Result<String, Error> {
         self.id(name)?.ok_or_else(|| self.wrong(name, "is required"))

@@ -239,7 +239,7 @@ pub(crate) struct Whole {
 
 /// Reads a body as one JSON object, whatever the binding.
 pub(crate) fn read_object(body: &Bytes, head: Head<'_>, limits: &Limits) -> Result<Whole, ReplyFault> {
-    let text = body.strip_prefix(b"\xef\xbb\xbf").map_or_else(|| body.clone(), |rest| body.slice_ref(rest));
+    let text = json::without_mark(body.clone());
     let malformed = |what: What| ReplyFault::Malformed(Malformed::new(what, head, &text));
     let or_status = |what: What| malformed(if head.is_failure() { What::HttpStatus } else { what });
     if head.status == 204 || text.iter().all(u8::is_ascii_whitespace) {

@@ -21,6 +21,13 @@ fn ids_are_echoed_byte_for_byte() {
 }
 
 #[test]
+fn a_byte_order_mark_means_nothing() {
+    let request = parse("\u{feff}{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ListTasks\"}").unwrap();
+    assert_eq!((request.method, request.id.as_bytes()), (Method::ListTasks, b"1".as_slice()));
+    assert_eq!(parse("\u{feff}\u{feff}{}").unwrap_err().cause, Cause::Parse);
+}
+
+#[test]
 fn refusals() {
     let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"GetTask"}}"#, "x".repeat(1100));
     let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{}"#, "[".repeat(100_000));

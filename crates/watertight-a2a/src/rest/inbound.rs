@@ -119,6 +119,7 @@ impl<'a> Place<'a> {
     /// The call, and its params as JSON-RPC would have had them. `query` is what stands behind the question mark; `body`
     /// is empty where there is none.
     pub fn call(&self, method: Method, query: &str, body: Bytes, limits: &Limits) -> Result<Call, Error> {
+        let body = json::without_mark(body);
         let given = if body.trim_ascii().is_empty() { None } else { Some(object(body, limits)?) };
         let params = match (given, needs_body(method)) {
             (Some(given), _) => given,

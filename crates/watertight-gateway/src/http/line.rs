@@ -34,6 +34,9 @@ use crate::states::state_of;
 /// The most extensions that an answer names.
 const MAX_NAMED: usize = 32;
 
+/// The most that is said of extensions, to the agent as by the caller.
+const MAX_EXTENSIONS_BYTES: usize = 4_096;
+
 /// Where a request came in, and from whom.
 pub(super) struct Line<'a> {
     pub(super) router: &'a Router,
@@ -105,6 +108,11 @@ impl Line<'_> {
 
     /// What the agent requires has to be asked for, as far as its card is known.
     fn check_extensions(&self) -> Result<(), Problem> {
+        // They are asked for whole or not at all: the agent would do without those that were left out.
+        if said_extensions(&self.head.headers).is_some_and(|all| all.len() > MAX_EXTENSIONS_BYTES) {
+            let text = format!("must be at most {MAX_EXTENSIONS_BYTES} bytes long, all of its lines together");
+            return Err(Error::invalid_params("A2A-Extensions", text).into());
+        }
         let Some(card) = self.router.handle().card(&self.agent) else { return Ok(()) };
         let required = card.view.extensions.iter().filter(|(uri, required)| *required && !uri.is_empty());
         let missing: Vec<&str> = required
@@ -271,11 +279,17 @@ fn trace(headers: &HeaderMap) -> Trace {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let parent = text("traceparent").filter(|value| TraceParent::parse(value).is_some());
     let state = text("tracestate").filter(|value| parent.is_some() && !value.is_empty() && value.len() <= 512);
-    // The header may come several times; one with all of them means the same.
-    let extensions: Vec<&str> =
-        headers.get_all("a2a-extensions").iter().filter_map(|value| value.to_str().ok()).collect();
-    let extensions = Some(extensions.join(", ")).filter(|all| !all.is_empty() && all.len() <= 4_096);
-    Trace { parent: parent.map(str::to_owned), state: state.map(str::to_owned), extensions }
+    Trace {
+        parent: parent.map(str::to_owned),
+        state: state.map(str::to_owned),
+        extensions: said_extensions(headers).filter(|all| all.len() <= MAX_EXTENSIONS_BYTES),
+    }
+}
+
+/// The header may come several times; one with all of them means the same.
+fn said_extensions(headers: &HeaderMap) -> Option<String> {
+    let all: Vec<&str> = headers.get_all("a2a-extensions").iter().filter_map(|value| value.to_str().ok()).collect();
+    Some(all.join(", ")).filter(|all| !all.is_empty())
 }
 
 #[cfg(test)]

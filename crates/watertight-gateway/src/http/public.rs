@@ -147,7 +147,9 @@ fn is_host(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':' | b'[' | b']');
     text.len() <= 260
         && text.bytes().all(fits)
-        && text.parse::<http::uri::Authority>().is_ok_and(|a| !a.host().is_empty())
+        && text
+            .parse::<http::uri::Authority>()
+            .is_ok_and(|a| !a.host().is_empty() && (a.port().is_none() || a.port_u16().is_some()))
 }
 
 /// A path prefix: a slash before each of its segments, none at the end.
@@ -228,6 +230,7 @@ mod tests {
             ("x-forwarded-proto", "https://x"),
             ("x-forwarded-host", "a b"),
             ("x-forwarded-host", "user@evil.example"),
+            ("x-forwarded-host", "agents.example:99999"),
             ("x-forwarded-host", "evil.example/path"),
             ("x-forwarded-host", "evil.example\""),
             ("x-forwarded-host", ""),

@@ -54,9 +54,12 @@ pub(super) fn decorate(response: &mut Response<Body>, problem: &Problem) {
 /// Whether the caller speaks of `application/a2a+json` itself. Many clients of HTTP+JSON know only the plain type.
 pub(super) fn wants_a2a_json(headers: &HeaderMap) -> bool {
     let said = [header::ACCEPT, header::CONTENT_TYPE].into_iter().flat_map(|name| headers.get_all(name));
-    said.filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|kind| kind.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case(A2A_JSON))
+    said.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).any(|kind| {
+        let mut parts = kind.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case(A2A_JSON));
+        // A quality of nothing says that it is not wanted.
+        named && !parts.any(|part| matches!(part.trim_end_matches('0'), "q=" | "Q=" | "q=0." | "Q=0."))
+    })
 }
 
 /// There is no such agent for this caller.
@@ -120,8 +123,17 @@ mod tests {
         };
         assert!(of("accept", "application/a2a+json"));
         assert!(of("accept", "text/html, Application/A2A+JSON;q=0.9"));
+        assert!(of("accept", "application/a2a+json;q=0.01"));
         assert!(of("content-type", "application/a2a+json; charset=utf-8"));
-        for other in ["*/*", "application/json", "application/*", "application/a2a+jsonx", ""] {
+        for other in [
+            "*/*",
+            "application/json",
+            "application/*",
+            "application/a2a+jsonx",
+            "application/a2a+json;q=0",
+            "application/a2a+json; q=0.00",
+            "",
+        ] {
             assert!(!of("accept", other), "{other}");
         }
     }

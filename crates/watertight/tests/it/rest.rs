@@ -265,6 +265,10 @@ fn extensions_are_asked_for_and_told() {
             let rest = rest.bare().expect_err("likewise");
             assert_eq!((rest.code, rest.reason.as_str()), (400, "EXTENSION_SUPPORT_REQUIRED"));
         }
+        // More than is carried is not cut: the agent would do without what was left out.
+        let [rpc, rest] = both(line, &[("a2a-extensions", &format!("urn:example:must, urn:{}", "x".repeat(4_096)))]);
+        assert_eq!(rpc.outcome().expect_err("too many").code, -32602);
+        assert_eq!(rest.bare().expect_err("too many").code, 400);
         assert_eq!(agent.peer.executions(), 0, "nothing was begun");
         assert_eq!(client.list("any").len(), 0, "and nothing kept");
     }

@@ -172,6 +172,8 @@ fn a_body_is_taken_as_it_came() {
     let send = sent("POST /message:send", HELLO);
     assert_eq!(send.params.as_bytes(), HELLO.as_bytes());
     assert_eq!((send.peek.message_id.as_str(), send.peek.parts), ("m", 2));
+    let marked = sent("POST /message:send", &format!("\u{feff}{HELLO}"));
+    assert_eq!(marked.params.as_bytes(), HELLO.as_bytes());
     let cancel = ask("POST /tasks/t:cancel", r#" {"id":"t","metadata":{"why":"enough","n":1e400}} "#).unwrap();
     let Call::Cancel(TaskRef { metadata: Some(metadata), .. }) = cancel else { panic!("{cancel:?}") };
     assert_eq!(metadata.as_bytes(), br#"{"why":"enough","n":1e400}"#);
@@ -243,6 +245,12 @@ fn the_tenant_may_stand_in_three_places() {
         ("POST /acme/message:send", with(r#""acme","tenant":"acme""#), "tenant: occurs twice"),
         ("POST /%C3/message:send", HELLO.to_owned(), "tenant: is not percent-encoded"),
         ("POST /acme/message:send", with("1"), "tenant: must be a string"),
+        // An agent that has tenants is told them in its path.
+        ("POST /../message:send", HELLO.to_owned(), "tenant: must not hold a path segment"),
+        ("POST /%2E/message:send", HELLO.to_owned(), "tenant: must not hold a path segment"),
+        ("POST /a%2F..%2Fb/message:send", HELLO.to_owned(), "tenant: must not hold a path segment"),
+        ("GET /tasks/t?tenant=..", String::new(), "tenant: must not hold a path segment"),
+        ("POST /message:stream", with(r#""a\\..""#), "tenant: must not hold a path segment"),
     ] {
         let said = message(ask(line, &body).unwrap_err());
         assert!(said.contains(why), "{line}: {said}");
