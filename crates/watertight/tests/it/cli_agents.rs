@@ -75,8 +75,10 @@ fn an_ejected_agent_is_shown_and_let_in_again() {
     let client = gateway.client();
     while client.send("moody", "hello").expect_err("it resets").reason != "breaker_open" {}
 
-    let shown = watertight(&gateway, &["agents"]);
-    assert!(shown.out.contains("moody  ejected, trial in "), "{}", shown.out);
+    let shown = eventually(ms(5_000), "the ejection is shown", || {
+        let shown = watertight(&gateway, &["agents"]);
+        shown.out.contains("moody  ejected, trial in ").then_some(shown)
+    });
     assert!(shown.out.contains("moody: kept from traffic by its breaker"), "{}", shown.out);
     let shown = watertight(&gateway, &["agents", "moody"]);
     assert!(

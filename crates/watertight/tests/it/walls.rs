@@ -187,7 +187,7 @@ fn the_slots_are_the_agents_alone() {
     let client = gateway.client();
     thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| client.send("full", "slow 1500"));
+            scope.spawn(|| client.send("full", "slow 4000"));
         }
         eventually(ms(3000), "both slots are taken", || (full.running() == 2).then_some(()));
         for _ in 0..5 {

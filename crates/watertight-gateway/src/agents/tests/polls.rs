@@ -147,7 +147,9 @@ async fn the_same_no_three_times_is_an_answer() {
             code => error(request, code),
         })
         .await;
-        assert_eq!((why(&end), polls), ((reason, Delivery::Delivered), 3), "{answer}");
+        assert_eq!(why(&end), (reason, Delivery::Delivered), "{answer}");
+        // One that a busy machine let go unanswered is asked again.
+        assert!((3..6).contains(&polls), "{answer}: {polls}");
     }
 }
 

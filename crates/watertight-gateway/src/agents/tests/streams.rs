@@ -147,7 +147,7 @@ async fn a_reset_and_a_silence_are_questions_too() {
 async fn comments_are_life() {
     let peer = Peer::start(|request, _| {
         let mut acts = stream(request, &[json!({"task": task("WORKING")})]);
-        acts.extend((0..8).flat_map(|_| [Act::Sleep(150), Act::Write(b": still here\n\n".to_vec())]));
+        acts.extend((0..20).flat_map(|_| [Act::Sleep(60), Act::Write(b": still here\n\n".to_vec())]));
         acts.push(Act::Write(event(request, &status("COMPLETED"))));
         acts
     })
