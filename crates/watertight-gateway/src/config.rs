@@ -1,7 +1,7 @@
 //! The configuration: one TOML file, turned into what it means, at the start and at every reload.
 //!
-//! Two stages. [`written`] is the file's shape and refuses unknown keys; [`meant`] resolves units, secrets and rules,
-//! and finds every mistake, not only the first. After that nothing reads configuration. Secrets are never in the
+//! Two stages. [`written`] is the file's shape and refuses unknown keys, which [`mend`] reads past; [`meant`] resolves
+//! units, secrets and rules. Together they find every mistake, not only the first. After that nothing reads configuration. Secrets are never in the
 //! file: it says `env:NAME` or `file:PATH`. Environment variables are read through a function that the binary gives.
 
 mod advice;
@@ -9,6 +9,7 @@ mod compare;
 mod key;
 pub mod keys;
 mod meant;
+mod mend;
 mod net;
 mod places;
 mod reference;
@@ -191,9 +192,14 @@ impl Config {
         listen: Option<SocketAddr>,
         env: Env<'_>,
     ) -> Result<Config, Invalid> {
-        let file = parse(name, source)?;
-        let meant = meant::config(file, dir, listen, env);
-        let config = meant.map_err(|problems| report::render(name, source, &problems))?;
+        let invalid = |problems: Vec<report::Problem>| report::render(name, source, &problems);
+        let mut mended = mend::read(source).map_err(invalid)?;
+        let judged = meant::config(std::mem::take(&mut mended.file), dir, listen, env);
+        let config = match judged {
+            Ok(config) if mended.problems.is_empty() => config,
+            Ok(_) => return Err(invalid(mended.with(Vec::new()))),
+            Err(problems) => return Err(invalid(mended.with(problems))),
+        };
         Ok(Config { places: Places::of(source), ..config })
     }
 
@@ -201,7 +207,12 @@ impl Config {
     /// is judged, and no secret is looked for.
     pub fn files(path: &Path) -> Result<Files, Invalid> {
         let (name, source) = (path.display().to_string(), read(path)?);
-        let file = parse(&name, &source)?;
+        let invalid = |problems: &[report::Problem]| report::render(&name, &source, problems);
+        let mended = mend::read(&source).map_err(|problems| invalid(&problems))?;
+        if !mended.problems.is_empty() {
+            return Err(invalid(&mended.problems));
+        }
+        let file = mended.file;
         let dir = path.parent().unwrap_or(Path::new(""));
         Ok(Files {
             key: meant::key(&file, dir),
@@ -250,17 +261,5 @@ pub fn length_of_time(text: &str) -> Result<Span, String> {
 fn read(path: &Path) -> Result<String, Invalid> {
     fs::read_to_string(path).map_err(|e| {
         Invalid::plain(format!("the configuration cannot be read: {}: {e}; watertight init makes one", path.display()))
-    })
-}
-
-fn parse(name: &str, source: &str) -> Result<written::File, Invalid> {
-    toml::from_str(source).map_err(|e| {
-        let problem = report::Problem {
-            span: e.span().unwrap_or(0..0),
-            message: shape::in_words(e.message()),
-            help: None,
-            hide: false,
-        };
-        report::render(name, source, &[problem])
     })
 }

@@ -1,6 +1,6 @@
 //! What it means: units, secrets and rules. Every mistake is collected with its place, so that one run shows all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_bu
 use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
-use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, units};
+use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, mend, units};
 use crate::agents::{AgentConfig, Binding, Mode};
 use crate::{InMemory, Kept};
 
@@ -38,9 +38,11 @@ pub(super) fn config(
 ) -> Result<Config, Vec<Problem>> {
     let mut judge = Judge { env, dir, problems: Vec::new() };
     let (key, tokens) = (key(&file, dir), tokens(&file, dir));
+    // One that is configured with a mistake is still one that callers may be given.
+    let named: BTreeSet<AgentId> = file.agents.keys().map(|name| AgentId::new(name.as_ref())).collect();
     let agents: BTreeMap<AgentId, Agent> =
         file.agents.into_iter().filter_map(|(name, agent)| judge.agent(name, agent)).collect();
-    let callers = judge.callers(file.callers, &agents);
+    let callers = judge.callers(file.callers, &named);
     let has_tokens = judge.has_tokens(file.tokens.as_ref(), &tokens);
     let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty() && !has_tokens);
     let max_delegations = judge.count(file.server.max_delegations.as_ref(), 1, 100_000) as usize;
@@ -112,6 +114,12 @@ impl Judge<'_> {
         self.problems.push(Problem { span: at.span(), message: message.to_string(), help, hide: false });
     }
 
+    /// A table lacks what it must have.
+    fn missing<T>(&mut self, table: &Text, key: &str) -> Option<T> {
+        self.say(table, mend::missing(key));
+        None
+    }
+
     fn listen(&mut self, written: Option<&Text>, given: Option<SocketAddr>, open: bool) -> SocketAddr {
         let fallback = SocketAddr::from(([127, 0, 0, 1], 7420));
         let text = written.map_or(LISTEN, |w| w.as_ref());
@@ -172,7 +180,7 @@ impl Judge<'_> {
         nets
     }
 
-    fn callers(&mut self, written: BTreeMap<Text, written::Caller>, agents: &BTreeMap<AgentId, Agent>) -> Vec<Caller> {
+    fn callers(&mut self, written: BTreeMap<Text, written::Caller>, agents: &BTreeSet<AgentId>) -> Vec<Caller> {
         let mut callers: Vec<Caller> = Vec::new();
         for (name, caller) in written {
             self.name(&name, "a caller's name");
@@ -180,15 +188,19 @@ impl Judge<'_> {
                 self.name(tenant, "a tenant's name");
             }
             let allowed = caller.agents.map(|names| {
-                for unknown in names.iter().filter(|name| !agents.contains_key(&AgentId::new(name.as_ref()))) {
+                for unknown in names.iter().filter(|name| !agents.contains(&AgentId::new(name.as_ref()))) {
                     self.say(unknown, format!("no agent `{}` is configured", unknown.as_ref()));
                 }
                 names.iter().map(|name| AgentId::new(name.as_ref())).collect()
             });
-            let Some(token) = self.secret(&caller.token) else { continue };
+            let Some(written) = caller.token else {
+                self.missing::<()>(&name, "token");
+                continue;
+            };
+            let Some(token) = self.secret(&written) else { continue };
             if let Some(other) = callers.iter().find(|other| other.token == token) {
                 let message = format!("this is the token of `{}` too, and a token must tell who calls", other.name);
-                self.say(&caller.token, message);
+                self.say(&written, message);
             }
             callers.push(Caller {
                 tenant: caller.tenant.map_or_else(|| name.as_ref().clone(), Spanned::into_inner),
@@ -203,7 +215,10 @@ impl Judge<'_> {
 
     fn agent(&mut self, name: Text, written: written::Agent) -> Option<(AgentId, Agent)> {
         self.name(&name, "an agent's name");
-        let url = self.url(&written.url, "url");
+        let url = match &written.url {
+            Some(url) => self.url(url, "url"),
+            None => self.missing(&name, "url"),
+        };
         let card = written.card.as_ref().and_then(|card| self.url(card, "card"));
         let binding = self.word(
             written.binding.as_ref(),

@@ -10,7 +10,8 @@ schema: `watertight config docs` prints it for the version at hand.
 - **A length of time** is a number and a unit: `500ms`, `30s`, `5m`, `24h`, `7d`. **A size**: `64KiB`, `16MiB`, or the decimal `kB`, `MB`.
   **A share**: `50%`, `12.5%`. **Paths** are relative to the file.
 - **A secret is never written in the file.** `env:NAME` or `file:PATH` says where it is; a scheme may go before it: `\"Bearer env:TOKEN\"`.
-- **Mistakes are told all at once**, each with its line, by `serve`, `check` and a reload alike. An unknown key is one.
+- **Mistakes are told all at once**, each with its line, by `serve`, `check` and a reload alike. An unknown key is one. Of a file that is no TOML only
+  the first is told: a missing quote leaves nothing to go by.
 - **Looking before leaping**: `watertight check` reads the file, asks every agent for its card, shows what is in force and what has no effect;
   `watertight check --without hotels` says what it costs when that agent fails.
 - **Reload**: SIGHUP, or `POST /v1/config/reload` with an operator's token. A file with mistakes changes nothing. *live* keys apply at once: what

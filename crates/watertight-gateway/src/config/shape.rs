@@ -7,9 +7,6 @@ pub(super) fn in_words(said: &str) -> String {
     if let Some(unknown) = unknown_field(said) {
         return unknown;
     }
-    if let Some(field) = said.strip_prefix("missing field ") {
-        return format!("{field} is missing");
-    }
     if said == "duplicate key" {
         return "this name stands here for the second time".to_owned();
     }

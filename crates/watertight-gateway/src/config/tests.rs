@@ -116,7 +116,7 @@ fn a_wrong_shape_is_told_in_the_file_s_words() {
         ),
         (agent("idempotent = \"yes\""), "true or false belongs here, without quotes"),
         (agent("[agents.a]"), "this name stands here for the second time\n --> watertight.toml:3:9"),
-        (wrong("[agents.a]\nmax_in_flight = 3\n"), "`url` is missing\n --> watertight.toml:1:1"),
+        (wrong("[agents.a]\nmax_in_flight = 3\n"), "`url` is missing\n --> watertight.toml:1:9"),
         (wrong("[[agents]]\nname = \"a\"\n"), "such as [agents.hotels]"),
         (wrong("[agents]\na = \"http://localhost/\"\n"), "a table belongs here"),
         (wrong("[callers.a]\ntoken = \"env:OPS\"\nagents = \"a\"\n"), "a list belongs here"),
@@ -129,6 +129,29 @@ fn a_wrong_shape_is_told_in_the_file_s_words() {
 fn syntax_is_pointed_at() {
     let text = wrong("listen = \n");
     assert!(text.contains("watertight.toml:1:"), "{text}");
+}
+
+#[test]
+fn a_misspelled_key_hides_no_other_mistake() {
+    let text = wrong(
+        "listn = \"x\"\nlisten = \"0.0.0.0:99999\"\n[callers.c]\nagents = [\"b\"]\n[agents.a]\nurl = 1\n\
+         max_in_fligt = 3\nbudget = \"5\"\n[agents.b]\nmax_waiting = -1\n[serv]\nx = 1\n",
+    );
+    let parts = [
+        (1, "did you mean `listen`?"),
+        (2, "is no address"),
+        (3, "`token` is missing"),
+        (6, "a text in quotes belongs here"),
+        (7, "did you mean `max_in_flight`?"),
+        (8, "`5` is no length of time"),
+        (9, "`url` is missing"),
+        (10, "a whole number belongs here"),
+        (11, "unknown field `serv`"),
+    ];
+    for (line, part) in parts {
+        assert!(text.contains(part) && text.contains(&format!("watertight.toml:{line}:")), "{line} {part}: {text}");
+    }
+    assert_eq!(text.matches("error: ").count(), parts.len(), "{text}");
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub(super) struct Drain {
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Caller {
-    pub(super) token: Text,
+    pub(super) token: Option<Text>,
     pub(super) tenant: Option<Text>,
     pub(super) agents: Option<Vec<Text>>,
     #[serde(default)]
@@ -71,7 +71,7 @@ pub(super) struct Caller {
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Agent {
-    pub(super) url: Text,
+    pub(super) url: Option<Text>,
     pub(super) card: Option<Text>,
     pub(super) binding: Option<Text>,
     pub(super) mode: Option<Text>,
