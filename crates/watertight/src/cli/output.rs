@@ -57,6 +57,12 @@ pub(super) fn wants_color() -> bool {
     std::env::var("NO_COLOR").map_or(true, |value| value.is_empty()) && is_screen()
 }
 
+/// How many lines the terminal at stdout shows, if it says so.
+pub(super) fn rows() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
+}
+
 /// Whether what is going on can be shown in place on stderr.
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
 pub(super) fn shows_progress() -> bool {

@@ -63,13 +63,38 @@ impl Screen {
     }
 
     fn draw(&self, text: &str) {
-        let rows: Vec<String> = text.lines().map(|line| format!("{line}\x1b[K")).collect();
+        let rows: Vec<String> = fitting(text, output::rows()).into_iter().map(|line| format!("{line}\x1b[K")).collect();
         output::out(&format!("\x1b[H{}\x1b[J", rows.join("\r\n")));
     }
+}
+
+/// As many lines as there is room for: one more would push the first ones out. What is left out is counted.
+fn fitting(text: &str, room: Option<usize>) -> Vec<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    if let Some(room) = room.filter(|room| (1..lines.len()).contains(room)) {
+        let left_out = lines.len() - (room - 1);
+        lines.truncate(room - 1);
+        lines.push(format!("({left_out} more lines than fit here)"));
+    }
+    lines
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         output::out("\x1b[?7h\x1b[?25h\x1b[?1049l");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let text = "head\na\nb\nc\n";
+        assert_eq!(fitting(text, Some(3)), ["head", "a", "(2 more lines than fit here)"]);
+        for room in [Some(4), Some(50), Some(0), None] {
+            assert_eq!(fitting(text, room), ["head", "a", "b", "c"]);
+        }
     }
 }
