@@ -54,7 +54,7 @@ fn of(mut answer: Value, name: Option<&str>) -> Result<Value, Failure> {
     let only: Vec<Value> = agents.into_iter().filter(|agent| agent["agent"] == name).collect();
     if only.is_empty() {
         let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        return Err(Failure::new(Code::Refused, format!("there is no agent {}: there are {there}", safe_line(name))));
+        return Err(Failure::new(Code::Refused, format!("there is no agent {}; known: {there}", safe_line(name))));
     }
     Ok(json!({ "agents": only }))
 }

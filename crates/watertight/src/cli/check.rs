@@ -35,7 +35,7 @@ fn one_gone(config: &Config, name: &str, args: &CheckArgs) -> Result<Code, Failu
     let Some(gone) = without(config, name) else {
         let names: Vec<&str> = config.agents.keys().map(|name| name.as_str()).collect();
         let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        return Err(Failure::usage(format!("there is no agent {}: there are {there}", output::safe_line(name))));
+        return Err(Failure::usage(format!("there is no agent {}; known: {there}", output::safe_line(name))));
     };
     if args.json {
         output::line(&without_json(&gone).to_string());

@@ -58,9 +58,15 @@ impl RpcError {
         let infos: Vec<&Value> = error["data"].as_array().into_iter().flatten().collect();
         let ours = infos.iter().find(|info| info["domain"] == "watertight");
         let info = ours.or(infos.first()).map_or(&Value::Null, |info| *info);
+        let said = error["message"].as_str().unwrap_or("");
+        // What an agent says itself does not say which one it is.
+        let message = match info["metadata"]["agent"].as_str().map(|agent| format!("agent {agent}: ")) {
+            Some(agent) if info["domain"] == "watertight" && !said.starts_with(&agent) => agent + said,
+            Some(_) | None => said.to_owned(),
+        };
         RpcError {
             code: error["code"].as_i64().unwrap_or(0),
-            message: error["message"].as_str().unwrap_or("").to_owned(),
+            message,
             reason: info["reason"].as_str().unwrap_or("").to_owned(),
             task: info["metadata"]["taskId"].as_str().map(str::to_owned),
             again: info["metadata"]["retryAfterMs"].as_str().and_then(|ms| ms.parse().ok()),
@@ -160,11 +166,7 @@ impl Client {
 
     /// The names of all agents.
     pub(super) async fn agents(&self) -> Result<Vec<String>, Failure> {
-        let body = self.api(Method::GET, "/v1/agents").await;
-        let body = body.map_err(|failure| match failure.code == Code::Refused {
-            true => Failure { text: format!("{}; name an agent with --agent", failure.text), ..failure },
-            false => failure,
-        })?;
+        let body = self.api(Method::GET, "/v1/agents").await?;
         let agents = body["agents"].as_array().into_iter().flatten();
         Ok(agents.filter_map(|agent| agent["agent"].as_str().map(str::to_owned)).collect())
     }
@@ -329,5 +331,8 @@ mod tests {
             "domain": "a2a-protocol.org", "metadata": {"taskId": "1"}}]}));
         assert_eq!(ended.failure().code, Code::Refused);
         assert!(failure("unauthenticated", &json!({})).text.contains("--token-file"));
+        let its_own = json!({"code": -32603, "message": "no such room", "data": [{"domain": "watertight",
+            "reason": "agent_error", "metadata": {"agent": "fx"}}]});
+        assert_eq!(RpcError::read(&its_own).failure().text, "agent fx: no such room [agent_error] (-32603)");
     }
 }

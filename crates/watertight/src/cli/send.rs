@@ -24,7 +24,8 @@ pub(super) async fn run(args: SendArgs) -> Result<Code, Failure> {
     let answer = client.call(&args.agent, "SendMessage", &params);
     let Some(outcome) = waiting.until(answer).await? else { return Ok(Code::Interrupted) };
     if args.gateway.json {
-        return Ok(print_json(&outcome));
+        let code = print_json(&outcome);
+        return Ok(if args.no_wait && outcome.is_ok() { handed_over(code) } else { code });
     }
     match outcome {
         Ok(result) => Ok(print(&result, args.no_wait)),
@@ -224,7 +225,7 @@ fn print(result: &Value, id_only: bool) -> Code {
     let id = safe_line(task["id"].as_str().unwrap_or(""));
     if id_only {
         output::line(&id);
-        return if code == Code::Unfinished { Code::Ok } else { code };
+        return handed_over(code);
     }
     let said = answer(task);
     if !said.is_empty() {
@@ -234,6 +235,11 @@ fn print(result: &Value, id_only: bool) -> Code {
         output::note(&format!("task {id} {state}"));
     }
     code
+}
+
+/// For who only hands a message over, a task that is at work is all that was asked for.
+fn handed_over(code: Code) -> Code {
+    if code == Code::Unfinished { Code::Ok } else { code }
 }
 
 pub(super) fn print_json(outcome: &Outcome) -> Code {

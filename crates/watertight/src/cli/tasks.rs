@@ -3,6 +3,8 @@
 mod tree;
 mod watch;
 
+use std::collections::BTreeSet;
+
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -20,7 +22,7 @@ pub(super) async fn run(args: TasksArgs) -> Result<Code, Failure> {
     let json = args.gateway.json;
     match args.command {
         TasksCommand::List { agent, status, limit, all: false, cursor: None } => {
-            list(&client, agent, status, limit, json).await
+            list(&client, Listed { agent, status, limit, cursor: None }, json).await
         }
         TasksCommand::List { agent, status, limit, all: _, cursor } => {
             everything(&client, &Listed { agent, status, limit, cursor }, json).await
@@ -152,14 +154,9 @@ async fn agent_of(client: &Client, agent: Option<String>, id: &str) -> Result<St
     Ok(row["agent"].as_str().unwrap_or_default().to_owned())
 }
 
-async fn list(
-    client: &Client,
-    agent: Option<String>,
-    status: Option<String>,
-    limit: u32,
-    as_json: bool,
-) -> Result<Code, Failure> {
-    let agents = named_or_all(client, agent).await?;
+async fn list(client: &Client, listed: Listed, as_json: bool) -> Result<Code, Failure> {
+    let agents = named_or_all(client, &listed).await?;
+    let Listed { status, limit, .. } = listed;
     let mut params = json!({"pageSize": limit});
     if let Some(status) = status {
         params["status"] = json!(status);
@@ -216,10 +213,20 @@ async fn of_any(client: &Client, agent: Option<String>, method: &str, id: &str) 
     }
 }
 
-async fn named_or_all(client: &Client, agent: Option<String>) -> Result<Vec<String>, Failure> {
-    match agent {
-        Some(agent) => Ok(vec![agent]),
-        None => client.agents().await,
+/// Who is not an operator does not see the list of agents, but its own delegations: the agents of the newest of them
+/// have the newest tasks.
+async fn named_or_all(client: &Client, listed: &Listed) -> Result<Vec<String>, Failure> {
+    if let Some(agent) = &listed.agent {
+        return Ok(vec![agent.clone()]);
+    }
+    match client.agents().await {
+        Err(failure) if failure.code == Code::Refused => {
+            let page = listed.page(client).await?;
+            let rows = page["delegations"].as_array().into_iter().flatten();
+            let agents: BTreeSet<&str> = rows.filter_map(|row| row["agent"].as_str()).collect();
+            Ok(agents.into_iter().map(str::to_owned).collect())
+        }
+        agents => agents,
     }
 }
 

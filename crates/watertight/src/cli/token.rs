@@ -26,7 +26,7 @@ pub(super) fn run(args: TokenArgs) -> Result<Code, Failure> {
 fn make(files: &Files, new: &NewToken, as_json: bool) -> Result<Code, Failure> {
     if let Some(agent) = new.agents.iter().flatten().find(|agent| !files.agents.contains(agent)) {
         let there = if files.agents.is_empty() { "none".to_owned() } else { files.agents.join(", ") };
-        return Err(Failure::usage(format!("no agent {} is configured: there are {there}", safe_line(agent))));
+        return Err(Failure::usage(format!("no agent {} is configured; known: {there}", safe_line(agent))));
     }
     let key = instance_key(&files.key)?;
     let random = |e: getrandom::Error| Failure::new(Code::Failed, format!("no randomness: {e}"));

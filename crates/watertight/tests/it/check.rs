@@ -130,7 +130,7 @@ fn what_one_agent_s_failure_costs_is_worked_out() {
         (1, &"hotels".into(), &5.into())
     );
     let (code, _, err) = watertight(&["check", "--without", "nobody"], dir.path());
-    assert!(code == 2 && err.contains("there are fx, hotels"), "{err}");
+    assert!(code == 2 && err.contains("known: fx, hotels"), "{err}");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn who_asks_for_an_agent_that_is_not_there_is_told_which_are() {
     let gateway = Config::new().agent("hotels", "http://127.0.0.1:9/", &[]).start();
     let none = watertight(&gateway, &["agents", "hotel\u{1b}s"]);
     assert_eq!((none.code, none.out.as_str()), (3, ""));
-    assert_eq!(none.err, "watertight: there is no agent hotel\\u{1b}s: there are hotels\n");
+    assert_eq!(none.err, "watertight: there is no agent hotel\\u{1b}s; known: hotels\n");
     let none = watertight(&gateway, &["breaker", "reset", "trains"]);
     assert!(none.code == 3 && none.err.contains("[agent_unknown]"), "{none:?}");
     assert_eq!(watertight(&gateway, &["breaker", "reset", "../x"]).code, 2);

@@ -58,6 +58,10 @@ fn a_tree_is_shown_to_whom_it_belongs() {
     let right = submit(&client, "alice", "hotels", "evil", Some(&top));
     let below = submit(&client, "alice", "trips", "a taxi", Some(&left));
     let bobs = submit(&client, "bob", "trips", "alone", None);
+    let own = as_caller(&gateway, "alice", &["tasks", "list"]);
+    assert_eq!((own.code, own.err.as_str()), (0, ""), "a caller needs no operator's token to list its own");
+    assert!([&top, &left, &right, &below].into_iter().all(|task| own.out.contains(task.as_str())), "{own:?}");
+    assert!(!own.out.contains(&bobs), "{own:?}");
     let state = |task: &str, of: &str| {
         let row = as_caller(&gateway, "alice", &["tasks", "show", task, "--json"]).only_json();
         (row["status"]["state"] == format!("TASK_STATE_{of}")).then_some(())
@@ -168,6 +172,8 @@ fn a_task_is_watched_to_its_end_and_leaving_it_does_not_end_it() {
         assert_eq!((sent.code, sent.err.as_str()), (0, ""));
         sent.out.trim().to_owned()
     };
+    let handed = watertight(&gateway, &["send", "fx", "short", "--no-wait", "--json"]);
+    assert!(handed.code == 0 && handed.out.starts_with("{\"task\":{"), "it ends as without --json: {handed:?}");
     let task = submit("short");
     let watched = watertight(&gateway, &["tasks", "watch", &task]);
     assert_eq!((watched.code, watched.out.as_str()), (0, "one two\n"), "{watched:?}");

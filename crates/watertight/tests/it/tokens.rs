@@ -121,7 +121,7 @@ fn scopes_agents_and_an_end() {
     assert!(token(&gateway, &["list"]).out.contains("expired"));
 
     for (wrong, said) in [
-        (&["new", "x", "--agents", "trains"][..], "no agent trains is configured: there are fx, hotels"),
+        (&["new", "x", "--agents", "trains"][..], "no agent trains is configured; known: fx, hotels"),
         (&["new", "X"], "1 to 64 of a-z"),
         (&["new", "x", "--scope", "root"], "possible values: caller, operator, admin"),
         (&["new", "x", "--expires", "90"], "no length of time"),

@@ -15,8 +15,8 @@ pub(super) const AGENTS_HELP: &str = "Examples:
   watertight agents --watch              the same, redrawn every two seconds until Ctrl-C
   watertight agents --watch 10 --json    a line of JSON every ten seconds
 
-STATE is what traffic meets: admitting, ejected (the breaker keeps traffic away), probing (one trial is out), pacing
-(the agent asked for a pause), draining (no longer configured). P50, P99 and STRANDED are of the last five minutes.
+STATE is what traffic meets: admitting, ejected (the breaker keeps traffic away), probing (one trial is out), pacing \
+(the agent asked for a pause), draining (no longer configured). P50, P99 and STRANDED are of the last five minutes. \
 It needs the token of an operator where the gateway has callers.";
 
 pub(super) const TASKS_HELP: &str = "Examples:
@@ -41,7 +41,7 @@ pub(super) const TOKEN_HELP: &str = "Examples:
   watertight token list
   watertight token revoke 3f9a1c2b
 
-A token is printed once, on stdout; only a hash under the instance key is kept. Where there is a token, the gateway asks
+A token is printed once, on stdout; only a hash under the instance key is kept. Where there is a token, the gateway asks \
 every caller for one, and may listen on other addresses than loopback.";
 
 pub(super) const COMPLETIONS_HELP: &str = "Examples:

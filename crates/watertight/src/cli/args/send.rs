@@ -14,7 +14,7 @@ pub(super) const SEND_HELP: &str = "Examples:
   watertight send hotels \"the cheaper one\" --task ID
   watertight send hotels \"quickly\" --budget 5 --fanout 2
 
-Exit codes: 0 the agent answered; 1 the task failed; 3 refused, the message says the reason; 5 the task asks back, or is
+Exit codes: 0 the agent answered; 1 the task failed; 3 refused, the message says the reason; 5 the task asks back, or is \
 still at work. With --no-wait 0 means accepted.";
 
 #[derive(Debug, Args)]

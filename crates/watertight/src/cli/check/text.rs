@@ -18,10 +18,10 @@ pub(super) fn whole(file: &Path, config: &Config, cards: &[Looked], findings: &[
         } else if table == "agents" && section.path == "agents.*" {
             for (name, agent) in &config.agents {
                 rows(&mut out, config, section.path, name.as_str(), |key| key.of_agent(agent));
-                rows(&mut out, config, "agents.*.breaker", name.as_str(), |key| key.of_agent(agent));
                 if let Some(card) = cards.iter().find(|card| card.agent == name.as_str()) {
                     out.push_str(&format!("  {:<30}{}\n", "its card", cards::line(card)));
                 }
+                rows(&mut out, config, "agents.*.breaker", name.as_str(), |key| key.of_agent(agent));
             }
         } else if table == "callers" {
             for caller in &config.callers {
