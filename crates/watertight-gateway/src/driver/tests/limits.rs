@@ -32,6 +32,9 @@ async fn who_leaves_while_the_store_is_behind_costs_nobody_the_cell() {
     assert!(handle.metrics().contains("watertight_cell_reloads_total 0"), "{}", handle.metrics());
 }
 
+/// Too large to go together. Few: a busy machine takes long over each, and a store silent for three seconds counts as lost.
+const MANY: usize = 8;
+
 #[tokio::test]
 async fn what_piled_up_while_the_store_was_behind_is_written_in_many_small_commits() {
     let agent = FakeAgent::start(|_, params| Does::Result(json!({ "task": done(&remote_of(params), "42") }))).await;
@@ -43,7 +46,7 @@ async fn what_piled_up_while_the_store_was_behind_is_written_in_many_small_commi
         let handle = handle.clone();
         tokio::spawn(async move { handle.submit(call(message, Want::Accepted)).await })
     };
-    let sent: Vec<_> = (0..24).map(large).collect();
+    let sent: Vec<_> = (0..MANY).map(large).collect();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let before = handle.store().stats().commits;
     drop(hold);
@@ -51,8 +54,8 @@ async fn what_piled_up_while_the_store_was_behind_is_written_in_many_small_commi
         let accepted = timeout(PATIENCE, one).await.unwrap().unwrap().unwrap();
         until(&handle, accepted.task, |view| view.state == TaskState::Completed).await;
     }
-    assert!(handle.store().stats().commits - before >= 24);
-    assert_eq!(agent.asked("SendMessage"), 24);
+    assert!(handle.store().stats().commits - before >= MANY as u64);
+    assert_eq!(agent.asked("SendMessage"), MANY);
     assert!(handle.metrics().contains("watertight_cell_reloads_total 0"));
 }
 
