@@ -277,6 +277,11 @@ pub(super) async fn look(asker: &Asker, place: &Uri, etag: Option<&HeaderValue>)
         failure
     };
     let view = CardView::read(&body, &card::CARD_LIMITS).map_err(malformed)?;
+    // Hosts with several agents have one root, and its card may be another one's.
+    if is_guess(&asker.config, place) && !concerns(&view, asker.config.url.path()) {
+        tracing::debug!(agent = %asker.config.name, place = %text::clean(&place.to_string(), 200), "another agent's card");
+        return Ok(Found::Nothing { status: answer.head.status });
+    }
     let raw = card::keep(body).map_err(malformed)?;
     let etag = answer.head.headers.get(header::ETAG).cloned();
     Ok(Found::Card { raw, view: Box::new(view), etag, age })
@@ -313,6 +318,21 @@ fn well_known(url: &Uri) -> Vec<Uri> {
         places.push(format!("{scheme}://{authority}{SUFFIX}"));
     }
     places.iter().filter_map(|place| place.parse().ok()).collect()
+}
+
+/// Whether a place is the root of a host, where nobody said that this agent's card is.
+fn is_guess(config: &AgentConfig, place: &Uri) -> bool {
+    config.card.is_none() && well_known(&config.url).get(1) == Some(place)
+}
+
+/// Whether a card has an interface at a path or below it. Hosts are not looked at: a card may know its own by another name.
+fn concerns(view: &CardView, path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    view.interfaces.iter().chain(&view.v03_interfaces).any(|interface| {
+        let url = interface.url.parse::<Uri>().ok();
+        let rest = url.as_ref().and_then(|url| url.path().strip_prefix(path));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 fn max_age(answer: &Answer) -> Duration {

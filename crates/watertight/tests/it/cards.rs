@@ -91,6 +91,35 @@ fn a_card_is_found_below_a_prefix_and_where_it_is_configured() {
 }
 
 #[test]
+fn a_card_at_the_root_of_the_host_is_not_taken_for_another_agents() {
+    let root = |interfaces: &'static [(&'static str, &'static str)]| {
+        move |request: &Received, wire: &mut Wire| match request.head.line.contains(" /.well-known/agent-card.json ") {
+            true => wire.answer(
+                200,
+                "application/json",
+                card_of(request.head.get("host").unwrap(), interfaces, true).to_string().as_bytes(),
+            ),
+            false => wire.answer(404, "text/plain", b"not here"),
+        }
+    };
+    for (interfaces, is_its) in [
+        (&[("JSONRPC", "/b/x/rpc")][..], true),
+        (&[("JSONRPC", "/other"), ("JSONRPC", "/b/x")], true),
+        (&[("JSONRPC", "/other")], false),
+        (&[("JSONRPC", "/b/xy")], false),
+        (&[("JSONRPC", "/")], false),
+    ] {
+        let peer = Peer::with_cards(root(interfaces), answer);
+        let gateway = Config::new().agent("a", &format!("{}b/x/", peer.url()), &[]).start();
+        eventually(ms(10_000), "both places were looked at", || (peer.cards().len() >= 2).then_some(()));
+        works(&gateway);
+        let line = peer.received()[0].head.line.clone();
+        assert_eq!(line != "POST /b/x/ HTTP/1.1", is_its, "{interfaces:?}: {line}");
+        assert_eq!(!card(&gateway).is_null(), is_its, "{interfaces:?}");
+    }
+}
+
+#[test]
 fn a_hundred_first_uses_fetch_one_card_and_go_on_without_its_server() {
     let trouble = Arc::new(AtomicUsize::new(0));
     let kind = trouble.clone();
