@@ -195,11 +195,9 @@ impl Handle {
             names: names.filter(|task| self.shared.hub.live(*task).is_none() && self.shared.shelf.row(*task).is_none()),
         };
         let now = self.shared.clock.now();
-        // Of what is kept in memory alone the cell is told all when it is given the message.
-        let found = match volatile && ask.names.is_none() {
-            true => Found::default(),
-            false => self.look_up(&agent, ask.clone()).await?,
-        };
+        // Also for an agent that is kept in memory alone: it may have been durable before, and its keys are promised for the
+        // whole window. Of what memory holds the cell is told when it is given the message.
+        let found = self.look_up(&agent, ask.clone()).await?;
         let minted = mint_task(now).and_then(|task| Ok((task, mint_context(now)?, mint_context(now)?)));
         let Ok((task, new_context, remote_context)) = minted else { return Err(refuse(Reason::Internal)) };
         let wait = call.wait.or(known.spec.wait);

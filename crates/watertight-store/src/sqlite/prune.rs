@@ -110,6 +110,8 @@ fn task_away(hand: &Hand, id: i64, task: TaskId) -> rusqlite::Result<i64> {
         .statement("DELETE FROM delegation WHERE id = ?1 RETURNING pair, context")?
         .query_row([id], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
         .optional()?;
+    // A younger task of the context may be in memory alone so far; then it takes the context away when its own time comes.
+    let context = context.filter(|(_, context)| !hand.overlay().rows().any(|row| *row.context == **context));
     if let Some((pair, context)) = context {
         let sql = "DELETE FROM context WHERE pair = ?1 AND context = ?2 AND NOT EXISTS (SELECT 1 FROM delegation \
                    INDEXED BY delegation_context WHERE pair = ?1 AND context = ?2)";

@@ -102,3 +102,16 @@ fn it_runs_is_watched_asks_and_is_canceled_like_any_other() {
     eventually(ms(5_000), "the agent stops", || (agent.running() == 0).then_some(()));
     gateway.assert_drains("brief", ms(5_000));
 }
+
+#[test]
+fn what_was_durable_before_is_still_done_once() {
+    let agent = Agent::echo();
+    let mut gateway = Config::new().agent("quick", &agent.url(), &["durability = \"durable\""]).start();
+    let params = json!({"message": message("pay 10")});
+    let first = gateway.client().rpc("quick", "SendMessage", &params).expect("an answer");
+    gateway.kill();
+    gateway.rewrite("durability = \"durable\"", "durability = \"memory\"");
+    gateway.start();
+    let again = gateway.client().rpc("quick", "SendMessage", &params).expect("the same answer");
+    assert_eq!((id(&again["task"]), agent.peer.executions()), (id(&first["task"]), 1));
+}
