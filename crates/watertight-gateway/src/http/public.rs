@@ -147,9 +147,12 @@ fn is_host(text: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':' | b'[' | b']');
     text.len() <= 260
         && text.bytes().all(fits)
-        && text
-            .parse::<http::uri::Authority>()
-            .is_ok_and(|a| !a.host().is_empty() && (a.port().is_none() || a.port_u16().is_some()))
+        && text.parse::<http::uri::Authority>().is_ok_and(|whole| {
+            // A port that is none is not told apart there from one that is absent.
+            let port =
+                text.strip_prefix(whole.host()).and_then(|rest| rest.strip_prefix(':')).filter(|p| !p.is_empty());
+            !whole.host().is_empty() && port.is_none_or(|port| port.parse::<u16>().is_ok())
+        })
 }
 
 /// A path prefix: a slash before each of its segments, none at the end.
