@@ -33,7 +33,7 @@ async fn with_this(card: String) -> Peer {
 
 #[tokio::test]
 async fn many_first_uses_fetch_one_card_and_follow_it() {
-    let peer = with_this(card("http://127.0.0.1:PORT/deep/a2a?x=1", true, Some("t/1"))).await;
+    let peer = with_this(card("http://127.0.0.1:PORT/rpc/deep/a2a?x=1", true, Some("t/1"))).await;
     let agent = peer.agent(|config| config.mode = Mode::Auto);
     let sends: Vec<_> = (0..100)
         .map(|_| {
@@ -46,7 +46,7 @@ async fn many_first_uses_fetch_one_card_and_follow_it() {
     }
     assert_eq!(gets(&peer).len(), 2, "below the URL, then at the root");
     let call = &peer.calls()[0];
-    assert!(call.head.starts_with("POST /deep/a2a?x=1 "));
+    assert!(call.head.starts_with("POST /rpc/deep/a2a?x=1 "));
     assert_eq!((call.method().as_str(), &call.json()["params"]["tenant"]), ("SendStreamingMessage", &json!("t/1")));
     let seen = agent.card().unwrap();
     assert!((!seen.stale, !seen.elsewhere, seen.view.streaming) == (true, true, true));
@@ -226,12 +226,12 @@ async fn a_card_that_moves_does_not_lose_the_tasks_that_run() {
             (path, "GET") if path.starts_with("/.well-known") => http(
                 "200 OK",
                 "application/json",
-                card(&format!("http://{host}/{}", if after { "v2" } else { "v1" }), false, None),
+                card(&format!("http://{host}/{}", if after { "rpc/v2" } else { "rpc/v1" }), false, None),
             ),
-            ("/v1", _) if after => http("404 Not Found", "text/plain", "moved"),
+            ("/rpc/v1", _) if after => http("404 Not Found", "text/plain", "moved"),
             (_, "SendMessage") => ok(request, &json!({"task": task("WORKING")})),
-            ("/v2", "GetTask") => ok(request, &task("COMPLETED")),
-            ("/v1", "GetTask") => {
+            ("/rpc/v2", "GetTask") => ok(request, &task("COMPLETED")),
+            ("/rpc/v1", "GetTask") => {
                 now.store(true, Ordering::SeqCst);
                 ok(request, &task("WORKING"))
             }
@@ -253,13 +253,13 @@ async fn a_cancel_finds_the_task_where_the_agent_was_before() {
     let peer = Peer::with_card(move |request, _| {
         let path = request.head.split(' ').nth(1).unwrap();
         let host = request.header("host").unwrap();
-        let place = if now.load(Ordering::SeqCst) { "v2" } else { "v1" };
+        let place = if now.load(Ordering::SeqCst) { "rpc/v2" } else { "rpc/v1" };
         match (path, request.method().as_str()) {
             (path, "GET") if path.starts_with("/.well-known") => {
                 http("200 OK", "application/json", card(&format!("http://{host}/{place}"), false, None))
             }
             (_, "GET") => http("404 Not Found", "text/plain", ""),
-            ("/v1", "CancelTask") => ok(request, &task("CANCELED")),
+            ("/rpc/v1", "CancelTask") => ok(request, &task("CANCELED")),
             _ => error(request, -32001),
         }
     })
@@ -282,7 +282,7 @@ async fn a_cancel_finds_the_task_where_the_agent_was_before() {
 
 #[tokio::test]
 async fn a_send_follows_a_card_that_came_late_or_moved() {
-    let place = Arc::new(Mutex::new("/v1"));
+    let place = Arc::new(Mutex::new("/rpc/v1"));
     let now = place.clone();
     let peer = Peer::with_card(move |request, _| {
         let place = *now.lock().unwrap();
@@ -290,7 +290,7 @@ async fn a_send_follows_a_card_that_came_late_or_moved() {
         match (path, request.method().as_str()) {
             (path, "GET") if path.starts_with("/.well-known") => {
                 let url = format!("http://{}{place}", request.header("host").unwrap());
-                let slowly = Act::Sleep(if place == "/v1" { 300 } else { 0 });
+                let slowly = Act::Sleep(if place == "/rpc/v1" { 300 } else { 0 });
                 [vec![slowly], http("200 OK", "application/json", card(&url, false, None))]
                     .into_iter()
                     .flatten()
@@ -304,8 +304,11 @@ async fn a_send_follows_a_card_that_came_late_or_moved() {
     let agent = peer.agent(|config| config.card_wait = Duration::from_millis(1));
     assert!(send(&agent, job()).await.0.ended.is_ok(), "the first card came late");
     sleep(Duration::from_millis(1_100)).await;
-    *place.lock().unwrap() = "/v2";
+    *place.lock().unwrap() = "/rpc/v2";
     assert!(send(&agent, job()).await.0.ended.is_ok(), "and then another");
     let lines: Vec<String> = peer.calls().iter().map(|call| call.head.lines().next().unwrap().to_owned()).collect();
-    assert_eq!(lines, ["POST /rpc HTTP/1.1", "POST /v1 HTTP/1.1", "POST /v1 HTTP/1.1", "POST /v2 HTTP/1.1"]);
+    assert_eq!(
+        lines,
+        ["POST /rpc HTTP/1.1", "POST /rpc/v1 HTTP/1.1", "POST /rpc/v1 HTTP/1.1", "POST /rpc/v2 HTTP/1.1"]
+    );
 }
