@@ -44,7 +44,7 @@ use watertight_engine::record::{Cancel, Row};
 use watertight_policy::time::{Span, Time};
 
 pub use error::{CommitError, OpenError, ReadError};
-pub use memory::{Bounds, Memory, MemoryStore};
+pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;
 pub use words::{Body, Dialect, Lease, ListQuery, Page, Pruned, Record, Stats, Write};
 
@@ -73,16 +73,8 @@ impl Store {
     /// # Panics
     /// If the system gives out no thread.
     pub fn memory() -> (Store, Lease) {
-        Store::bounded(Bounds::NONE)
-    }
-
-    /// Likewise; what is over is pushed out when an agent has more than this.
-    ///
-    /// # Panics
-    /// If the system gives out no thread.
-    pub fn bounded(bounds: Bounds) -> (Store, Lease) {
         #[expect(clippy::expect_used, reason = "a process that cannot start a thread cannot start")]
-        let (store, lease) = MemoryStore::new(bounds).expect("a thread for the store");
+        let (store, lease) = MemoryStore::new().expect("a thread for the store");
         (Store::Memory(Arc::new(store)), lease)
     }
 

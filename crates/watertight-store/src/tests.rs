@@ -1,6 +1,6 @@
 //! What the tests share: rows, a commit that is waited for, and one run of a story over both kinds of store.
 
-mod bounded;
+mod children;
 mod contract;
 mod crash;
 mod files;

@@ -9,7 +9,6 @@ use watertight_engine::input::KnownKey;
 use watertight_engine::record::{Row, Save, TaskState};
 use watertight_policy::time::Time;
 
-use super::Bounds;
 use crate::is_live;
 use crate::queue::{PruneAsk, PruneStep};
 use crate::words::{Body, Record, Write};
@@ -17,12 +16,8 @@ use crate::words::{Body, Record, Write};
 /// One pruning step takes at most this many tasks, and as many owners of keys.
 const PRUNE_TASKS: usize = 256;
 
-/// What a task costs beside its bodies, about.
-const TASK_BYTES: usize = 1_024;
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Shelf {
-    bounds: Bounds,
     tasks: BTreeMap<TaskId, Kept>,
     keys: BTreeMap<Key, (Fingerprint, TaskId, u32)>,
     contexts: BTreeMap<ContextKey, RemoteId>,
@@ -32,13 +27,10 @@ pub(super) struct Shelf {
     parents: BTreeSet<(TaskId, TaskId)>,
     /// Tasks by state and change, for each pair of a principal and an agent.
     pub(super) pairs: BTreeMap<(Principal, AgentId), States>,
-    agents: BTreeMap<AgentId, Load>,
     /// What is terminal and owes nothing, by its end.
     ended: BTreeSet<(Time, TaskId)>,
     /// The last one whose keys were looked at.
     keys_pruned: Option<(Time, TaskId)>,
-    /// Agents that may have too much.
-    grown: BTreeSet<AgentId>,
 }
 
 /// Tasks in each state, by when they came into it.
@@ -47,39 +39,13 @@ type States = [BTreeSet<(Time, TaskId)>; TaskState::ALL.len()];
 #[derive(Debug)]
 struct Kept {
     row: Row,
-    bytes: usize,
     keys: BTreeSet<Key>,
     messages: BTreeMap<u32, Body>,
     record: Option<Body>,
     deltas: BTreeMap<u64, Body>,
 }
 
-/// What one agent has here.
-#[derive(Debug, Default)]
-struct Load {
-    tasks: usize,
-    bytes: usize,
-    ended: BTreeSet<(Time, TaskId)>,
-}
-
 impl Shelf {
-    pub(super) fn new(bounds: Bounds) -> Shelf {
-        Shelf {
-            bounds,
-            tasks: BTreeMap::new(),
-            keys: BTreeMap::new(),
-            contexts: BTreeMap::new(),
-            members: BTreeMap::new(),
-            remotes: BTreeMap::new(),
-            parents: BTreeSet::new(),
-            pairs: BTreeMap::new(),
-            agents: BTreeMap::new(),
-            ended: BTreeSet::new(),
-            keys_pruned: None,
-            grown: BTreeSet::new(),
-        }
-    }
-
     pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.tasks.values().map(|kept| &kept.row)
     }
@@ -147,18 +113,8 @@ impl Shelf {
     }
 
     pub(super) fn append(&mut self, task: TaskId, seq: u64, events: Body) {
-        self.change_bodies(task, |kept| drop(kept.deltas.insert(seq, events)));
-    }
-
-    /// Of each agent that has more than its bounds, the oldest that is over goes.
-    pub(super) fn push_out(&mut self) {
-        for agent in std::mem::take(&mut self.grown) {
-            while let Some(load) = self.agents.get(&agent)
-                && (load.tasks > self.bounds.tasks || load.bytes > self.bounds.bytes)
-                && let Some((_, oldest)) = load.ended.first().copied()
-            {
-                self.drop_task(oldest);
-            }
+        if let Some(kept) = self.tasks.get_mut(&task) {
+            kept.deltas.insert(seq, events);
         }
     }
 
@@ -192,40 +148,22 @@ impl Shelf {
         match self.tasks.get_mut(&row.task) {
             Some(kept) => kept.row = row,
             None => {
-                let load = self.agents.entry(row.agent.clone()).or_default();
-                load.tasks += 1;
-                load.bytes += TASK_BYTES;
-                self.grown.insert(row.agent.clone());
                 let (messages, deltas) = (BTreeMap::new(), BTreeMap::new());
-                let kept = Kept { bytes: TASK_BYTES, keys: BTreeSet::new(), messages, record: None, deltas, row };
+                let kept = Kept { keys: BTreeSet::new(), messages, record: None, deltas, row };
                 self.tasks.insert(kept.row.task, kept);
             }
         }
     }
 
     fn put_bodies(&mut self, task: TaskId, message: Option<Body>, record: Option<Body>) {
-        self.change_bodies(task, |kept| {
-            if let Some(message) = message {
-                kept.messages.insert(kept.row.turn.no, message);
-            }
-            if let Some(record) = record {
-                kept.record = Some(record);
-                kept.deltas.clear();
-            }
-        });
-    }
-
-    fn change_bodies(&mut self, task: TaskId, change: impl FnOnce(&mut Kept)) {
         let Some(kept) = self.tasks.get_mut(&task) else { return };
-        change(kept);
-        let bodies = kept.messages.values().chain(&kept.record).chain(kept.deltas.values());
-        let bytes = TASK_BYTES + bodies.map(|body| body.bytes.len()).sum::<usize>();
-        let load = self.agents.entry(kept.row.agent.clone()).or_default();
-        load.bytes = load.bytes - kept.bytes + bytes;
-        if bytes > kept.bytes {
-            self.grown.insert(kept.row.agent.clone());
+        if let Some(message) = message {
+            kept.messages.insert(kept.row.turn.no, message);
         }
-        kept.bytes = bytes;
+        if let Some(record) = record {
+            kept.record = Some(record);
+            kept.deltas.clear();
+        }
     }
 
     /// Puts a row into everything that it is found by.
@@ -241,8 +179,6 @@ impl Shelf {
         }
         if !is_live(row) {
             self.ended.insert(at);
-            self.agents.entry(row.agent.clone()).or_default().ended.insert(at);
-            self.grown.insert(row.agent.clone());
         }
     }
 
@@ -263,9 +199,6 @@ impl Shelf {
             self.parents.remove(&(parent, task));
         }
         self.ended.remove(&at);
-        if let Some(load) = self.agents.get_mut(&row.agent) {
-            load.ended.remove(&at);
-        }
     }
 
     fn drop_keys(&mut self, task: TaskId) -> u64 {
@@ -277,17 +210,10 @@ impl Shelf {
     fn drop_task(&mut self, task: TaskId) {
         self.drop_keys(task);
         self.unlink(task);
-        let Some(Kept { row, bytes, .. }) = self.tasks.remove(&task) else { return };
+        let Some(Kept { row, .. }) = self.tasks.remove(&task) else { return };
         let context = context_of(&row);
         if !self.members.contains_key(&context) {
             self.contexts.remove(&context);
-        }
-        if let Some(load) = self.agents.get_mut(&row.agent) {
-            load.tasks -= 1;
-            load.bytes -= bytes;
-            if load.tasks == 0 {
-                self.agents.remove(&row.agent);
-            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bounds, Memory};
+use super::Memory;
 use crate::clock;
 use crate::error::CommitError;
 use crate::follow::{self, Versions};
@@ -17,8 +17,8 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    pub(crate) fn new(bounds: Bounds) -> std::io::Result<(MemoryStore, Lease)> {
-        let memory = Arc::new(Memory::bounded(bounds));
+    pub(crate) fn new() -> std::io::Result<(MemoryStore, Lease)> {
+        let memory = Arc::new(Memory::default());
         let disk = Hand { memory: memory.clone(), fence: 1, steps: Vec::new(), versions: Versions::new() };
         let writer = Writer::start("store-memory".into(), disk, 1)?;
         Ok((MemoryStore { writer, memory }, Lease { fence: 1, now: clock::now() }))
@@ -77,7 +77,6 @@ impl Disk for Hand {
                 Step::Delta(delta) => shelf.append(delta.task, delta.seq, delta.body),
             }
         }
-        shelf.push_out();
         Ok(())
     }
 
