@@ -3,6 +3,7 @@
 #
 #   make demo     three agents, one turns slow, the others never notice    (make demo ARGS="--without-walls --seconds 60")
 #   make test     every test: unit, property, whole-process, documentation, the official SDKs (Python, JavaScript, Rust)
+#   make soak     the property tests with new inputs, many more of them (SOAK_CASES=20000)
 #   make check    what must hold before a commit: formatting, lints, tests, licences
 #   make bench    what a call costs, beside nginx and SQLite: a table, and JSON in target/bench/ (BENCH.md)
 #   make bench-demo   the demo's measurement with and without walls, as JSON in target/bench/
@@ -12,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt lint deny bench bench-demo bench-record bench-tools docs sdks venv node rust tools clean
+.PHONY: help demo test soak check fmt lint deny bench bench-demo bench-record bench-tools docs sdks venv node rust tools clean
 
 # Where cargo builds. What the SDK tests need and the measurements stay in this checkout.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -47,6 +48,14 @@ test: tools sdks
 	  cargo test --locked --workspace --no-fail-fast --lib --bins --tests; \
 	fi
 	@cargo test --locked --doc -p watertight-policy -p watertight-a2a
+
+# Property tests try the same inputs in every `make test`, so that what is red is red by the change; `make soak` tries others.
+test: export PROPTEST_RNG_SEED ?= 20260401
+
+SOAK_CASES ?= 20000
+
+soak: tools
+	@PROPTEST_CASES=$(SOAK_CASES) cargo test --locked -p watertight-policy -p watertight-a2a --no-fail-fast --lib
 
 check: fmt lint test deny
 

@@ -189,6 +189,32 @@ pub struct Turn {
     pub runs_for: Option<Span>,
     /// Tries made for this turn.
     pub attempts: u32,
+    /// 0 to 100: of what waits for the same agent, more goes first. [`NORMAL_PRIORITY`] if the caller said nothing.
+    pub priority: u8,
+    /// When what happened to it.
+    pub times: Times,
+}
+
+/// The priority of a message whose caller asked for none.
+pub const NORMAL_PRIORITY: u8 = 50;
+
+/// Of one turn. Accepted is not sent, sent is not received, received is not at work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// Its last attempt began.
+    pub sent: Option<Time>,
+    /// The agent said anything for the first time.
+    pub answered: Option<Time>,
+    /// It said something new for the last time.
+    pub advanced: Option<Time>,
+}
+
+impl Times {
+    /// The agent said something.
+    pub(crate) fn heard(&mut self, now: Time) {
+        self.answered = self.answered.or(Some(now));
+        self.advanced = Some(now);
+    }
 }
 
 /// One delegation. `version` counts its saves: the store refuses a save that is not the next one.
@@ -216,6 +242,12 @@ pub struct Row {
     pub parent: Option<TaskId>,
     /// Edges up to the root.
     pub depth: u32,
+    /// The agents further up, from the root's caller (if that is an agent) to the one that started this.
+    pub chain: Arc<[AgentId]>,
+    /// Delegations that were started for this one.
+    pub children: u32,
+    /// The delegation that this one repeats, at somebody's wish.
+    pub redrives: Option<TaskId>,
     /// Its state.
     pub state: TaskState,
     /// Our reason, if the state is our verdict.

@@ -26,6 +26,7 @@ impl Engine {
         turn.phase = Phase::Dispatching;
         turn.waiting_on = None;
         turn.attempts += 1;
+        turn.times.sent = Some(now);
         if turn.attempts == 1 {
             // What is known of the delivery is known of this turn.
             live.row.delivery = Delivery::NotSent;
@@ -85,6 +86,7 @@ impl Engine {
             return self.cancel_if_owed(task);
         }
         live.row.turn.phase = Phase::Running;
+        live.row.turn.times.heard(now);
         live.row.delivery = Delivery::Delivered;
         if let Some(state) = progress.state.filter(|state| !state.is_terminal() && !state.is_interrupted()) {
             // An agent that says "submitted" after "working" does not unsay it.
@@ -141,6 +143,7 @@ impl Engine {
         let now = self.now;
         let Some(live) = self.live.get_mut(&task) else { return };
         live.heard = true;
+        live.row.turn.times.heard(now);
         live.row.delivery = Delivery::Delivered;
         live.row.reply = reply.kind;
         let took = live.dispatched.map_or(Span::ZERO, |at| now.since(at));

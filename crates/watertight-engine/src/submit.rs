@@ -1,6 +1,8 @@
 //! A message arrives: dedupe, then the task that it names ([`crate::follow`]) or a new one, then the budget, then the
 //! walls. Nothing is kept of what is refused: no attempt, no dedupe key, no row, and the parent gets its fan-out back.
 
+use std::sync::Arc;
+
 use watertight_policy::budget::{Budget, Exhausted};
 use watertight_policy::bulkhead::Admission;
 use watertight_policy::reason::Reason;
@@ -12,7 +14,7 @@ use crate::ids::{Key, LineId, TaskId};
 use crate::input::{Submission, Want};
 use crate::live::{Class, Line, Live, Place, Timer};
 use crate::output::{Answer, Output};
-use crate::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use crate::record::{Cancel, Delivery, NORMAL_PRIORITY, Phase, ReplyKind, Row, Save, TaskState, Times, Turn};
 
 /// Keys of this many turns of one delegation are kept in memory.
 const KEYS_IN_MEMORY: usize = 4;
@@ -136,6 +138,9 @@ impl Engine {
             root,
             parent,
             depth,
+            chain: Arc::from([]),
+            children: 0,
+            redrives: None,
             state: TaskState::Submitted,
             reason: None,
             delivery: Delivery::NotSent,
@@ -175,6 +180,7 @@ impl Engine {
         }
         let child = node.child(self.now, &params)?;
         let Some(parent) = known else { return Ok((child, None)) };
+        parent.row.children += 1;
         let (task, has) = (parent.row.task, &mut parent.row.turn.budget);
         has.fanout = has.fanout.saturating_sub(1);
         self.save(task);
@@ -210,6 +216,8 @@ impl Engine {
             budget,
             runs_for: floats.then(|| budget.remaining(self.arrived(s))),
             attempts: 0,
+            priority: NORMAL_PRIORITY,
+            times: Times::default(),
         }
     }
 

@@ -103,6 +103,9 @@ fn task(n: u64) -> [Write; 2] {
         root: task,
         parent: None,
         depth: 0,
+        chain: [].into(),
+        children: 0,
+        redrives: None,
         state,
         reason: None,
         delivery: Delivery::Delivered,
@@ -123,6 +126,8 @@ fn task(n: u64) -> [Write; 2] {
             budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
             runs_for: None,
             attempts: 1,
+            priority: 50,
+            times: Default::default(),
         },
     };
     let Row { principal, agent, .. } = row.clone();

@@ -178,6 +178,9 @@ fn delegation(n: u64) -> Vec<Write> {
         root: task,
         parent: None,
         depth: 0,
+        chain: [].into(),
+        children: 0,
+        redrives: None,
         state: TaskState::Submitted,
         reason: None,
         delivery: Delivery::NotSent,
@@ -198,6 +201,8 @@ fn delegation(n: u64) -> Vec<Write> {
             budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
             runs_for: None,
             attempts: 1,
+            priority: 50,
+            times: Default::default(),
         },
     };
     let Row { principal, agent, .. } = row.clone();

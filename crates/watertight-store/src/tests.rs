@@ -11,7 +11,9 @@ mod reading;
 use std::sync::mpsc::{Receiver, channel};
 
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::record::{
+    Cancel, Delivery, Durability, NORMAL_PRIORITY, Phase, ReplyKind, Row, Save, TaskState, Times, Turn,
+};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -46,6 +48,9 @@ pub(crate) fn row(n: u128) -> Row {
         root: task,
         parent: None,
         depth: 0,
+        chain: [].into(),
+        children: 0,
+        redrives: None,
         state: TaskState::Submitted,
         reason: None,
         delivery: Delivery::NotSent,
@@ -66,6 +71,8 @@ pub(crate) fn row(n: u128) -> Row {
             budget: Budget { deadline: at(60_000), depth: 4, fanout: 8 },
             runs_for: None,
             attempts: 0,
+            priority: NORMAL_PRIORITY,
+            times: Times::default(),
         },
     }
 }
@@ -83,6 +90,9 @@ pub(crate) fn full(n: u128) -> Row {
         root: TaskId(1),
         parent: Some(TaskId(2)),
         depth: 3,
+        chain: [AgentId::new("first"), AgentId::new("second")].into(),
+        children: 5,
+        redrives: Some(TaskId(3)),
         state: TaskState::InputRequired,
         reason: Some(Reason::AgentReset),
         delivery: Delivery::MaybeDelivered,
@@ -98,6 +108,8 @@ pub(crate) fn full(n: u128) -> Row {
             not_before: at(5),
             runs_for: Some(Span::from_secs(9)),
             attempts: 3,
+            priority: 100,
+            times: Times { sent: Some(at(6)), answered: Some(at(7)), advanced: Some(at(8)) },
             ..row(n).turn
         },
         ..row(n)

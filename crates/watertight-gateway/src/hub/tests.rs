@@ -25,6 +25,9 @@ fn row(state: TaskState, phase: Phase) -> Row {
         root: TaskId(7),
         parent: None,
         depth: 0,
+        chain: [].into(),
+        children: 0,
+        redrives: None,
         state,
         reason: None,
         delivery: Delivery::NotSent,
@@ -45,6 +48,8 @@ fn row(state: TaskState, phase: Phase) -> Row {
             budget,
             runs_for: None,
             attempts: 1,
+            priority: 50,
+            times: Default::default(),
         },
     }
 }

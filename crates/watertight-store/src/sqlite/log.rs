@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
-use watertight_engine::record::{Durability, Row, Turn};
+use watertight_engine::record::{Durability, NORMAL_PRIORITY, Row, Times, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -16,7 +16,10 @@ use super::disk::Run;
 use crate::codes;
 use crate::words::{Body, Dialect};
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+
+/// The format before it had no priorities, times, chains, and the like.
+const FIRST_FORMAT: u8 = 1;
 
 /// One thing that was saved.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -182,6 +185,14 @@ impl Encoder {
         self.number(u64::from(turn.budget.fanout));
         self.number(u64::from(turn.attempts));
         self.maybe(turn.runs_for, |out, span| out.number(span.as_micros()));
+        self.number(u64::from(turn.priority));
+        for time in [turn.times.sent, turn.times.answered, turn.times.advanced] {
+            self.maybe(time, |out, time| out.number(time.as_micros()));
+        }
+        self.number(row.chain.len() as u64);
+        row.chain.iter().for_each(|agent| self.string(agent.as_str()));
+        self.number(u64::from(row.children));
+        self.maybe(row.redrives, |out, task| out.wide(task.0));
     }
 
     fn text(&mut self, text: &Text) {
@@ -246,8 +257,9 @@ impl Encoder {
 
 /// All entries of a row; `None` if it makes no sense.
 pub(super) fn decode(bytes: Vec<u8>) -> Option<Vec<Entry>> {
-    let mut from = Decoder { left: Bytes::from(bytes) };
-    if from.byte()? != FORMAT {
+    let mut from = Decoder { left: Bytes::from(bytes), format: 0 };
+    from.format = from.byte()?;
+    if ![FIRST_FORMAT, FORMAT].contains(&from.format) {
         return None;
     }
     let mut entries = Vec::new();
@@ -259,6 +271,7 @@ pub(super) fn decode(bytes: Vec<u8>) -> Option<Vec<Entry>> {
 
 struct Decoder {
     left: Bytes,
+    format: u8,
 }
 
 impl Decoder {
@@ -290,7 +303,7 @@ impl Decoder {
         let task = TaskId(self.wide()?);
         let version = self.number()?;
         let (principal, agent) = self.pair()?;
-        Some(Row {
+        let mut row = Row {
             task,
             version,
             principal,
@@ -302,6 +315,9 @@ impl Decoder {
             root: TaskId(self.wide()?),
             parent: self.maybe(|from| from.wide().map(TaskId))?,
             depth: self.small()?,
+            chain: Arc::from([]),
+            children: 0,
+            redrives: None,
             state: codes::to_state(self.code()?)?,
             reason: self.maybe(Decoder::reason)?,
             delivery: codes::to_delivery(self.code()?)?,
@@ -322,8 +338,20 @@ impl Decoder {
                 budget: Budget { deadline: self.time()?, depth: self.small()?, fanout: self.small()? },
                 attempts: self.small()?,
                 runs_for: self.maybe(|from| from.number().map(Span::from_micros))?,
+                priority: NORMAL_PRIORITY,
+                times: Times::default(),
             },
-        })
+        };
+        if self.format > FIRST_FORMAT {
+            row.turn.priority = u8::try_from(self.number()?).ok()?;
+            let (sent, answered) = (self.maybe(Decoder::time)?, self.maybe(Decoder::time)?);
+            row.turn.times = Times { sent, answered, advanced: self.maybe(Decoder::time)? };
+            let count = self.number()?;
+            row.chain = (0..count).map(|_| self.string().map(AgentId)).collect::<Option<_>>()?;
+            row.children = self.small()?;
+            row.redrives = self.maybe(|from| from.wide().map(TaskId))?;
+        }
+        Some(row)
     }
 
     fn text(&mut self) -> Option<Text> {
@@ -440,6 +468,19 @@ mod tests {
         assert!(out.bytes().len() < 1_000, "{}", out.bytes().len());
         out.clear();
         assert!(out.bytes().is_empty());
+    }
+
+    /// As the format before wrote it: what it did not know yet is as if nobody had said anything.
+    #[test]
+    fn a_row_of_the_first_format_is_read() {
+        let mut out = Encoder::default();
+        let plain = row(1);
+        out.add(&Entry::Row { row: plain.clone().into(), message: None, record: None });
+        // Behind the row: its priority, no times, no chain, no children, none that it repeats; then no texts.
+        let (known, added) = out.bytes().split_at(out.bytes().len() - 9);
+        assert_eq!(added, [50, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let first = [&[FIRST_FORMAT], &known[1..], &[0, 0]].concat();
+        assert_eq!(decode(first), Some(vec![Entry::Row { row: plain.into(), message: None, record: None }]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
 use rusqlite::{CachedStatement, params};
 use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
-use watertight_engine::record::{Durability, Row, Turn};
+use watertight_engine::record::{Durability, Row, Times, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -20,7 +20,7 @@ macro_rules! columns {
         "d.task, d.version, p.tenant, p.caller, p.agent, d.context, d.remote_task, d.remote_context, d.root, d.parent, \
          d.depth, d.state, d.reason, d.delivery, d.cancel, d.reply, d.late, d.created, d.changed, d.attempt, d.turn, \
          d.message_id, d.fingerprint, d.phase, d.waiting_on, d.not_before, d.expires, d.deadline, d.hops, d.fanout, \
-         d.attempts, d.runs_for"
+         d.attempts, d.runs_for, d.priority, d.sent, d.answered, d.advanced, d.chain, d.children, d.redrives"
     };
 }
 pub(super) use columns;
@@ -28,14 +28,16 @@ pub(super) use columns;
 /// For [`insert`].
 pub(super) const INSERT: &str = "INSERT INTO delegation (task, pair, context, root, parent, depth, created, version, \
     remote_task, remote_context, state, reason, delivery, cancel, reply, late, live, changed, attempt, turn, message_id, \
-    fingerprint, phase, waiting_on, not_before, expires, deadline, hops, fanout, attempts, runs_for) VALUES (?1, ?2, ?3, ?4, ?5, \
-    ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31)";
+    fingerprint, phase, waiting_on, not_before, expires, deadline, hops, fanout, attempts, runs_for, priority, sent, answered, advanced, chain, children, redrives) VALUES (?1, ?2, ?3, ?4, ?5, \
+    ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, \
+    ?32, ?33, ?34, ?35, ?36, ?37, ?38)";
 
 /// For [`update`].
 pub(super) const UPDATE: &str = "UPDATE delegation SET version = ?2, remote_task = ?3, remote_context = ?4, state = ?5, \
     reason = ?6, delivery = ?7, cancel = ?8, reply = ?9, late = ?10, live = ?11, changed = ?12, attempt = ?13, turn = ?14, \
     message_id = ?15, fingerprint = ?16, phase = ?17, waiting_on = ?18, not_before = ?19, expires = ?20, deadline = ?21, \
-    hops = ?22, fanout = ?23, attempts = ?24, runs_for = ?25 WHERE id = ?1";
+    hops = ?22, fanout = ?23, attempts = ?24, runs_for = ?25, priority = ?26, sent = ?27, answered = ?28, advanced = ?29, \
+    children = ?30 WHERE id = ?1";
 
 pub(super) fn insert(statement: &mut CachedStatement<'_>, row: &Row, pair: i64) -> rusqlite::Result<usize> {
     let turn = &row.turn;
@@ -71,6 +73,13 @@ pub(super) fn insert(statement: &mut CachedStatement<'_>, row: &Row, pair: i64) 
         turn.budget.fanout,
         turn.attempts,
         turn.runs_for.map(span),
+        turn.priority,
+        turn.times.sent.map(time),
+        turn.times.answered.map(time),
+        turn.times.advanced.map(time),
+        (!row.chain.is_empty()).then(|| chain(row)),
+        row.children,
+        row.redrives.map(id),
     ])
 }
 
@@ -102,6 +111,11 @@ pub(super) fn update(statement: &mut CachedStatement<'_>, row: &Row, at: i64) ->
         turn.budget.fanout,
         turn.attempts,
         turn.runs_for.map(span),
+        turn.priority,
+        turn.times.sent.map(time),
+        turn.times.answered.map(time),
+        turn.times.advanced.map(time),
+        row.children,
     ])
 }
 
@@ -125,6 +139,9 @@ impl Names {
             root: from.get::<_, Id>(8)?.task(),
             parent: from.get::<_, Option<Id>>(9)?.map(Id::task),
             depth: from.get(10)?,
+            chain: self.chain(from, 36)?,
+            children: from.get(37)?,
+            redrives: from.get::<_, Option<Id>>(38)?.map(Id::task),
             state: state(11)?,
             reason: reason(from, 12)?,
             delivery: coded(from, 13, codes::to_delivery)?,
@@ -145,18 +162,31 @@ impl Names {
                 budget: Budget { deadline: from.get::<_, Moment>(27)?.0, depth: from.get(28)?, fanout: from.get(29)? },
                 attempts: from.get(30)?,
                 runs_for: from.get::<_, Option<Moment>>(31)?.map(|it| it.0.since(Time::ZERO)),
+                priority: from.get(32)?,
+                times: Times { sent: moment(from, 33)?, answered: moment(from, 34)?, advanced: moment(from, 35)? },
             },
         })
     }
 
+    fn chain(&mut self, from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Arc<[AgentId]>> {
+        let Some(names) = from.get_ref(column)?.as_str_or_null().map_err(|error| unreadable(column, error))? else {
+            return Ok(Arc::from([]));
+        };
+        Ok(names.split('\n').map(|name| AgentId(self.known(name))).collect())
+    }
+
     fn shared(&mut self, from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Arc<str>> {
         let name = from.get_ref(column)?.as_str().map_err(|error| unreadable(column, error))?;
+        Ok(self.known(name))
+    }
+
+    fn known(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.0.get(name) {
-            return Ok(known.clone());
+            return known.clone();
         }
         let new: Arc<str> = name.into();
         self.0.insert(new.clone());
-        Ok(new)
+        new
     }
 }
 
@@ -168,6 +198,15 @@ pub(super) fn id(task: TaskId) -> [u8; 16] {
 /// A time as a column. The last one that fits stands for all that do not.
 pub(super) fn time(time: Time) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn moment(from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Time>> {
+    Ok(from.get::<_, Option<Moment>>(column)?.map(|moment| moment.0))
+}
+
+/// An agent's name has no line breaks.
+fn chain(row: &Row) -> String {
+    row.chain.iter().map(AgentId::as_str).collect::<Vec<_>>().join("\n")
 }
 
 fn span(span: Span) -> i64 {

@@ -36,6 +36,9 @@ fn task(n: u64, caller: &str, agent: &str) -> Write {
         root: task,
         parent: None,
         depth: 0,
+        chain: [].into(),
+        children: 0,
+        redrives: None,
         state: if n % 100 == 7 { TaskState::Rejected } else { TaskState::Completed },
         reason: None,
         delivery: Delivery::Delivered,
@@ -56,6 +59,8 @@ fn task(n: u64, caller: &str, agent: &str) -> Write {
             budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
             runs_for: None,
             attempts: 1,
+            priority: 50,
+            times: Default::default(),
         },
     };
     let said = json!({"params": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": format!("ask {n}")}]}}});
