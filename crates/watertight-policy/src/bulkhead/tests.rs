@@ -150,11 +150,11 @@ fn every_short_sequence() {
 }
 
 fn params() -> impl Strategy<Value = Params> {
-    let wait = prop_oneof![8 => (0..20u64).prop_map(Span::from_micros), 1 => Just(Span::MAX)];
-    (0..4u32, 0..4u32, wait).prop_map(|(max_in_flight, max_waiting, max_wait)| Params {
+    // A wait without end has no time at which a place is sure to come free, and the model would say FAR.
+    (0..4u32, 0..4u32, 0..20u64).prop_map(|(max_in_flight, max_waiting, wait)| Params {
         max_in_flight,
         max_waiting,
-        max_wait,
+        max_wait: Span::from_micros(wait),
     })
 }
 
@@ -174,10 +174,6 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #[test]
     fn long_random_sequences(params in params(), ops in proptest::collection::vec(op(), 0..80)) {
-        // A wait without end has no time at which a place is sure to come free, and the model would say FAR.
-        let endless = params.max_wait == Span::MAX
-            || ops.iter().any(|op| matches!(op, Op::Resize(params) if params.max_wait == Span::MAX));
-        prop_assume!(!endless);
         check(params, &ops);
     }
 }
