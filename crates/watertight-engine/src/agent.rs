@@ -1,6 +1,6 @@
 //! One agent's walls inside a cell, and the turns that wait before them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use watertight_policy::backoff::Pacing;
 use watertight_policy::breaker::{Breaker, Gate};
@@ -25,6 +25,8 @@ pub(crate) struct Agent {
     /// Accepted turns, first come first.
     pub(crate) queue: BTreeMap<u64, TaskId>,
     next_place: u64,
+    /// Turns that the agent dropped while it was drained: it has them, and they are watched again when it is back.
+    pub(crate) suspended: BTreeSet<TaskId>,
     /// The next free slot goes to the queue: the line and the queue take turns, so that neither starves the other.
     pub(crate) queue_next: bool,
     /// When this agent has to be looked at next, as it stands in the engine's index.
@@ -42,6 +44,7 @@ impl Agent {
             tickets: BTreeMap::new(),
             queue: BTreeMap::new(),
             next_place: 0,
+            suspended: BTreeSet::new(),
             queue_next: false,
             wake: None,
             settings,
@@ -70,6 +73,9 @@ impl Agent {
 
     /// Nothing may start before this, if anything keeps traffic away; `Time::FAR` if nobody knows until when.
     pub(crate) fn closed_until(&self, now: Time) -> Option<Closed> {
+        if let Some(until) = self.settings.drain {
+            return Some(Closed::Draining(until));
+        }
         match self.breaker.gate(now) {
             Gate::Open | Gate::Probe => self.pacing.until(now).map(Closed::Pacing),
             Gate::Closed { until } => Some(Closed::Breaker(until)),
@@ -83,7 +89,7 @@ impl Agent {
             .then(|| match self.closed_until(now) {
                 Some(Closed::Breaker(until)) => until.or_else(|| self.breaker.wake_after(now)),
                 Some(Closed::Pacing(until)) => Some(until),
-                None => None,
+                Some(Closed::Draining(_)) | None => None,
             })
             .flatten();
         // A wait that has ended already is looked at in the next step, never in the past.
@@ -98,4 +104,6 @@ pub(crate) enum Closed {
     Breaker(Option<Time>),
     /// The agent's own wish.
     Pacing(Time),
+    /// It is drained for its restart; what runs was given until then, and nobody knows when it is back.
+    Draining(Time),
 }

@@ -28,7 +28,8 @@ impl Engine {
             if idle && waiting > 0 && agent.closed_until(self.now).is_none() && !self.shutting_down {
                 found.push(format!("{id}: a slot is free and {waiting} wait"));
             }
-            if !agent.queue.is_empty() && agent.closed_until(self.now).is_some() && agent.wake.is_none() {
+            let wakes = agent.wake.is_some() || agent.settings.drain.is_some();
+            if !agent.queue.is_empty() && agent.closed_until(self.now).is_some() && !wakes {
                 found.push(format!("{id}: {} wait, and nothing will wake them", agent.queue.len()));
             }
         }
@@ -103,7 +104,8 @@ impl Engine {
                 (row.turn.waiting_on.is_none() || !timer(Timer::Deadline)).then(|| "waits without reason or end".into())
             }
             Phase::Dispatching | Phase::Running => {
-                (!live.attempting || !timer(Timer::Deadline)).then(|| "runs without an attempt or an end".into())
+                let goes_on = live.attempting || agent.suspended.contains(&task);
+                (!goes_on || !timer(Timer::Deadline)).then(|| "runs without an attempt or an end".into())
             }
             Phase::Ended => {
                 let asks = row.state.is_interrupted() && timer(Timer::Interrupted);

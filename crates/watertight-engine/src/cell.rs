@@ -57,6 +57,8 @@ pub struct AgentView {
     pub pacing_until: Option<Time>,
     /// It is no longer configured; what runs goes on.
     pub removed: bool,
+    /// Turns that it dropped while it is drained, and that are watched again when it is back.
+    pub suspended: u32,
 }
 
 /// See the module's header.
@@ -408,6 +410,7 @@ impl Cell {
             breaker: agent.breaker.snapshot(),
             pacing_until: agent.pacing.until(now),
             removed: agent.removed,
+            suspended: u32::try_from(agent.suspended.len()).unwrap_or(u32::MAX),
         };
         self.engine.agents.iter().map(view).collect()
     }

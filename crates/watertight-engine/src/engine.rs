@@ -303,6 +303,7 @@ impl Engine {
             None => return,
             Some(Closed::Breaker(until)) => (Reason::BreakerOpen, until),
             Some(Closed::Pacing(until)) => (Reason::AgentPacing, Some(until)),
+            Some(Closed::Draining(until)) => (Reason::AgentDraining, Some(until)),
         };
         let tickets = std::mem::take(&mut agent.tickets);
         for ticket in tickets.keys() {
@@ -373,6 +374,8 @@ impl Engine {
         let (probe, begun, id) = (live.probe.take(), live.dispatched, live.row.agent.clone());
         let caller = caller_number(&live.row.principal);
         let Some(agent) = self.agents.get_mut(&id) else { return };
+        // What fails while it is drained says nothing of how it will be when it is back.
+        let sample = if agent.settings.drain.is_some() { Sample::Neutral } else { sample };
         agent.breaker.record_begun(now, begun.unwrap_or(now), caller, sample, probe);
         self.pump(&id);
     }
@@ -380,6 +383,8 @@ impl Engine {
     fn configured(&mut self, settings: Arc<Settings>) {
         for (id, agent) in &mut self.agents {
             agent.removed = !settings.agents.contains_key(id);
+            // Nobody would resume it any more.
+            agent.settings.drain = agent.settings.drain.filter(|_| !agent.removed);
         }
         for (id, agent) in &settings.agents {
             match self.agents.get_mut(id) {
@@ -392,6 +397,7 @@ impl Engine {
         self.settings = settings;
         let ids: Vec<AgentId> = self.agents.keys().cloned().collect();
         for id in ids {
+            self.watch_suspended(&id);
             self.pump(&id);
         }
     }

@@ -16,6 +16,7 @@ mod agent;
 mod audit;
 mod cancel;
 pub mod cell;
+mod drain;
 mod engine;
 mod follow;
 pub mod ids;

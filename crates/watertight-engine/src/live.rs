@@ -121,6 +121,8 @@ pub(crate) struct Live {
     /// How long it waited for the slot of its last dispatch.
     pub(crate) waited: Span,
     pub(crate) dispatched: Option<Time>,
+    /// The full time that its last dispatch started. It has it again if that turns out to have been none.
+    pub(crate) floated: Option<Span>,
     /// The agent said something in the current attempt.
     pub(crate) heard: bool,
     /// An attempt is in flight: its end is still to be told.
@@ -152,6 +154,7 @@ impl Live {
             wants: None,
             waited: Span::ZERO,
             dispatched: None,
+            floated: None,
             heard: false,
             attempting: false,
             canceling: false,

@@ -75,7 +75,9 @@ impl Engine {
                 let known = live.row.remote_task.is_some() && live.row.turn.phase == Phase::Running;
                 self.hold(task);
                 self.set_timer(task, Timer::Deadline, Some(deadline));
-                if !runs_here && known {
+                if !runs_here && known && self.is_draining(task) {
+                    self.suspend(task);
+                } else if !runs_here && known {
                     if let Some(dispatch) = self.dispatch_of(task) {
                         self.emit(task, Output::Watch(dispatch));
                     }

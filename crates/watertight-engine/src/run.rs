@@ -20,14 +20,16 @@ impl Engine {
         self.accept(task);
         let Some(live) = self.live.get_mut(&task) else { return };
         let turn = &mut live.row.turn;
-        if let Some(runs_for) = turn.runs_for.take() {
+        live.floated = turn.runs_for.take();
+        if let Some(runs_for) = live.floated {
             turn.budget.deadline = now + runs_for;
         }
+        let untried = turn.times.sent.is_none();
         turn.phase = Phase::Dispatching;
         turn.waiting_on = None;
         turn.attempts += 1;
         turn.times.sent = Some(now);
-        if turn.attempts == 1 {
+        if turn.attempts == 1 && untried {
             // What is known of the delivery is known of this turn.
             live.row.delivery = Delivery::NotSent;
         }
@@ -184,6 +186,8 @@ impl Engine {
             if asking {
                 return;
             }
+        } else if self.dropped(task, fault) {
+            return;
         } else if !self.retry(task, fault) {
             let known = self.live.get(&task).is_some_and(|live| live.row.remote_task.is_some());
             if known && may_go_on(fault.reason) {
@@ -234,6 +238,9 @@ impl Engine {
         live.row.turn.waiting_on = None;
         let (took, waited) = (live.dispatched.map(|at| now.since(at)), live.waited);
         live.wants = None;
+        if let Some(agent) = self.agents.get_mut(&live.row.agent) {
+            agent.suspended.remove(&task);
+        }
         let lines = std::mem::take(&mut live.lines);
         // While a cancel is out for a task that asks, its callers wait for what comes of it.
         let stops = state.is_interrupted() && live.row.cancel == Cancel::Owed;
@@ -385,7 +392,7 @@ impl Engine {
 }
 
 /// We did not hear from the agent, or did not understand it.
-const LOST: [Reason; 10] = [
+pub(crate) const LOST: [Reason; 10] = [
     Reason::AgentConnectRefused,
     Reason::AgentConnectTimeout,
     Reason::AgentDnsFailure,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use watertight_policy::time::Span;
+use watertight_policy::time::{Span, Time};
 use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
 
 use crate::ids::AgentId;
@@ -74,6 +74,8 @@ pub struct AgentSettings {
     pub context_grace: Span,
     /// How long a task may wait for its caller's answer.
     pub interrupted_max: Span,
+    /// Somebody is about to restart it: nothing new is delivered, and what runs was given until then.
+    pub drain: Option<Time>,
 }
 
 impl Default for AgentSettings {
@@ -96,6 +98,7 @@ impl Default for AgentSettings {
             cancel_grace: Span::from_secs(10),
             context_grace: Span::from_secs(30),
             interrupted_max: Span::from_secs(86_400),
+            drain: None,
         }
     }
 }

@@ -342,6 +342,7 @@ impl Engine {
         match (class, closed) {
             (Class::Line, Some(Closed::Breaker(until))) => self.turn_refused(task, Reason::BreakerOpen, until),
             (Class::Line, Some(Closed::Pacing(until))) => self.turn_refused(task, Reason::AgentPacing, Some(until)),
+            (Class::Line, Some(Closed::Draining(until))) => self.turn_refused(task, Reason::AgentDraining, Some(until)),
             (Class::Line, None) => match agent.bulkhead.admit(now, Some(deadline)) {
                 Admission::Granted => {
                     live.slot = true;
@@ -359,6 +360,7 @@ impl Engine {
                 let reason = match closed {
                     Some(Closed::Breaker(_)) => Reason::BreakerOpen,
                     Some(Closed::Pacing(_)) => Reason::AgentPacing,
+                    Some(Closed::Draining(_)) => Reason::AgentDraining,
                     None => Reason::BulkheadFull,
                 };
                 self.pump(&id);

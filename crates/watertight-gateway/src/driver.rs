@@ -6,6 +6,7 @@
 //! silence. Time that this process itself lost is told to the cell before any of its timers.
 
 mod act;
+pub(crate) mod drains;
 pub(crate) mod inbox;
 pub(crate) mod lines;
 mod reload;

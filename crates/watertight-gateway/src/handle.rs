@@ -5,6 +5,7 @@
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
 mod delegations;
+mod drain;
 mod list;
 mod stats;
 
@@ -31,6 +32,7 @@ use crate::hub::{EventId, Home, Message, Subscription, TaskView};
 use crate::{AgentSpec, Kept, StartError};
 
 pub use delegations::{Rows, Tree, Whose};
+pub use drain::Drained;
 pub use stats::AgentStats;
 
 /// Look-ups in the store that may wait or run at once. One more is refused (`cell_overloaded`).
@@ -229,10 +231,11 @@ impl Handle {
         let input = Input::Submitted(Arc::new(submission));
         let told = self.ask(line, &agent, task, call.want == Want::Stream, input).await?;
         let Told::Task { task, replay, view, stream } = told else { return Err(declined(told)) };
-        let view = match view {
+        let mut view = match view {
             Some(view) => *view,
             None => self.stored_view(&call.principal, &agent, task).await?,
         };
+        view.waiting_on = self.waits_on(&agent, view.waiting_on);
         let limits = self.shared.hub.limits();
         let stream = match (call.want, stream) {
             (Want::Stream, None) => Some(Subscription::over(view.clone(), limits)),
@@ -266,7 +269,7 @@ impl Handle {
     pub async fn task(&self, principal: &Principal, agent: &AgentId, task: TaskId) -> Result<TaskView, Declined> {
         let live = self.shared.hub.live(task).filter(|live| live.belongs_to(principal, agent));
         match live.and_then(|live| live.view()) {
-            Some(view) => Ok(view),
+            Some(view) => Ok(TaskView { waiting_on: self.waits_on(agent, view.waiting_on), ..view }),
             None => self.stored_view(principal, agent, task).await,
         }
     }

@@ -14,6 +14,7 @@ pub mod workers;
 mod api;
 mod cards;
 mod delegations;
+mod drain;
 mod line;
 mod public;
 mod reload;

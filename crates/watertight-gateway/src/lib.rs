@@ -28,6 +28,8 @@ use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::time::Span;
 use watertight_store::{Lease, Store};
 
+use driver::drains::Drains;
+
 /// One agent, as configured.
 #[derive(Clone)]
 pub struct AgentSpec {
@@ -141,7 +143,7 @@ impl Gateway {
     /// Opens the store, picks up what it holds, and starts to work. Must be called inside a tokio runtime.
     pub async fn start(started: Started) -> Result<Gateway, StartError> {
         let opening = tokio::task::spawn_blocking(move || open(started.store));
-        let (store, lease, rows) = opening.await.map_err(|error| StartError::Store(error.to_string()))??;
+        let (store, lease, rows, drains) = opening.await.map_err(|error| StartError::Store(error.to_string()))??;
         let clock = clock::Clock::anchored(lease.now);
         let limits = Settings {
             max_delegations: started.max_delegations,
@@ -149,7 +151,8 @@ impl Gateway {
             ..Settings::default()
         };
         let hub = Arc::new(hub::Hub::new(started.streams));
-        let shared = Arc::new(driver::shared::Shared::new(clock.clone(), store, hub, limits, started.kept));
+        let shared = driver::shared::Shared::new(clock.clone(), store, hub, limits, started.kept, drains);
+        let shared = Arc::new(shared);
         let handle = handle::Handle::new(shared.clone());
         handle.configure(started.agents).await?;
         let seed = clock::random().map(u64::from_be_bytes).unwrap_or(lease.fence);
@@ -187,13 +190,18 @@ async fn prune(shared: Arc<driver::shared::Shared>) {
     }
 }
 
-fn open(spec: StoreSpec) -> Result<(Store, Lease, Vec<Row>), StartError> {
-    let (store, lease) = match spec {
+fn open(spec: StoreSpec) -> Result<(Store, Lease, Vec<Row>, Drains), StartError> {
+    let (store, lease) = match &spec {
         StoreSpec::File(directory) => {
-            Store::open(&directory, 0).map_err(|error| StartError::Store(error.to_string()))?
+            Store::open(directory, 0).map_err(|error| StartError::Store(error.to_string()))?
         }
         StoreSpec::Memory => Store::memory(),
     };
     let rows = store.load().map_err(|error| StartError::Store(error.to_string()))?;
-    Ok((store, lease, rows))
+    // After the store, whose lock says that nobody else is here.
+    let drains = Drains::open(match &spec {
+        StoreSpec::File(directory) => Some(directory),
+        StoreSpec::Memory => None,
+    });
+    Ok((store, lease, rows, drains))
 }

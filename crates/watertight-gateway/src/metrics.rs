@@ -49,6 +49,8 @@ pub struct Metrics {
     in_flight: Family<OfAgent, Gauge>,
     waiting: Family<OfAgent, Gauge>,
     queued: Family<OfAgent, Gauge>,
+    draining: Family<OfAgent, Gauge>,
+    suspended: Family<OfAgent, Gauge>,
     slots: Family<OfAgent, Gauge>,
     breaker: Family<OfAgent, Gauge>,
     streams: Family<OfAgent, Gauge>,
@@ -88,6 +90,8 @@ impl Metrics {
             in_flight: Family::default(),
             waiting: Family::default(),
             queued: Family::default(),
+            draining: Family::default(),
+            suspended: Family::default(),
             slots: Family::default(),
             breaker: Family::default(),
             streams: Family::default(),
@@ -117,6 +121,9 @@ impl Metrics {
         r.register("in_flight", "Slots of the agent that are taken", self.in_flight.clone());
         r.register("waiting", "Callers that wait a short while for a slot", self.waiting.clone());
         r.register("queued", "Accepted turns that wait for a slot", self.queued.clone());
+        r.register("draining", "1 while the agent is drained for its restart", self.draining.clone());
+        let help = "Turns that the agent dropped while it is drained, and that are watched again when it is back";
+        r.register("suspended", help, self.suspended.clone());
         r.register("slots", "Slots of the agent", self.slots.clone());
         r.register("breaker_state", "0 admitting, 1 probing, 2 ejected", self.breaker.clone());
         r.register("streams", "Open streams toward callers", self.streams.clone());
@@ -146,6 +153,8 @@ impl Metrics {
             self.in_flight.get_or_create(&of).set(i64::from(view.in_flight));
             self.waiting.get_or_create(&of).set(i64::from(view.waiting));
             self.queued.get_or_create(&of).set(i64::from(view.queued));
+            self.draining.get_or_create(&of).set(i64::from(view.drain.is_some()));
+            self.suspended.get_or_create(&of).set(i64::from(view.suspended));
             self.slots.get_or_create(&of).set(i64::from(view.max_in_flight));
             self.breaker.get_or_create(&of).set(breaker_number(view.breaker.state));
             self.streams.get_or_create(&of).set(i64::from(view.streams));

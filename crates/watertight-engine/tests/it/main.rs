@@ -4,6 +4,7 @@ mod anything;
 mod budget;
 mod calls;
 mod cancel;
+mod drain;
 mod durability;
 mod turns;
 mod walls;

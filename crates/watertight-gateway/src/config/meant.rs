@@ -312,6 +312,7 @@ impl Judge<'_> {
             cancel_grace: self.span(written.cancel_grace.as_ref(), d.cancel_grace),
             context_grace: self.span(written.context_grace.as_ref(), d.context_grace),
             interrupted_max: self.span(written.interrupted_max.as_ref(), d.interrupted_max),
+            drain: None,
             backoff: self.backoff(written),
             retry_budget: retry_budget::Params {
                 ratio_bp: self.share(written.retry_budget.as_ref(), d.retry_budget.ratio_bp),

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::watch;
 use watertight_engine::cell::AgentView;
 use watertight_engine::ids::AgentId;
-use watertight_engine::settings::Settings;
+use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::time::Time;
 use watertight_store::Store;
 
+use super::drains::Drains;
 use super::inbox::Inbox;
 use super::lines::Lines;
 use super::seat::Seat;
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     /// For what belongs to no caller's connection.
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) lines: Lines,
+    pub(crate) drains: Drains,
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
     /// Limits of the cell; the agents in it are those of `known`.
@@ -78,7 +80,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Clock, store: Store, hub: Arc<Hub>, limits: Settings, kept: Kept) -> Shared {
+    pub(crate) fn new(
+        clock: Clock,
+        store: Store,
+        hub: Arc<Hub>,
+        limits: Settings,
+        kept: Kept,
+        drains: Drains,
+    ) -> Shared {
         Shared {
             clock,
             store,
@@ -88,6 +97,7 @@ impl Shared {
             seat: Seat::default(),
             runtime: tokio::runtime::Handle::current(),
             lines: Lines::default(),
+            drains,
             metrics: Metrics::new(),
             figures: Figures::default(),
             limits: Mutex::new(limits),
@@ -120,7 +130,11 @@ impl Shared {
     /// The cell's settings with the agents as they are configured now.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         let known = self.all_known().into_iter().filter(|(_, known)| !known.removed);
-        let agents = known.map(|(name, known)| (name, known.spec.engine)).collect();
+        let with_drain = |(name, known): (AgentId, Known)| {
+            let drain = self.drains.of(&name);
+            (name, AgentSettings { drain, ..known.spec.engine })
+        };
+        let agents = known.map(with_drain).collect();
         Arc::new(Settings { agents, ..self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone() })
     }
 

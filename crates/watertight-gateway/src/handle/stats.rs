@@ -33,6 +33,10 @@ pub struct AgentStats {
     pub streams: u32,
     /// It is no longer configured; what runs goes on.
     pub removed: bool,
+    /// It is drained for its restart: for so long what runs was given, and is.
+    pub drain: Option<Span>,
+    /// Turns that it dropped meanwhile.
+    pub suspended: u32,
     /// What was asked of it in the last minutes.
     pub seen: Seen,
     /// What is kept in memory alone of its ended delegations, and their bytes; `None` where they are on disk.
@@ -91,6 +95,8 @@ impl Handle {
             pacing: view.pacing_until.map(|until| until.since(now)),
             streams: self.shared.hub.streams(&view.agent),
             removed: view.removed,
+            drain: self.shared.drains.of(&view.agent).map(|until| until.since(now)),
+            suspended: view.suspended,
             in_memory: self.in_memory(&view.agent),
             advice: admits.then(|| Advice::of(&seen, view.max_in_flight, slow)),
             seen,

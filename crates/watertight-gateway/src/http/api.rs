@@ -40,6 +40,7 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
         "queued": stats.queued,
         "streams": stats.streams,
         "pacingMs": stats.pacing.map(millis),
+        "drain": stats.drain.map(|left| json!({"leftMs": millis(left), "suspended": stats.suspended})),
         "breaker": {
             "state": state(breaker.state),
             "untilMs": breaker.until.map(|until| millis(until.since(now))),
@@ -91,7 +92,7 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
 
 /// What traffic meets.
 fn state_of(stats: &AgentStats) -> &'static str {
-    match (stats.removed, stats.breaker.state, stats.pacing) {
+    match (stats.removed || stats.drain.is_some(), stats.breaker.state, stats.pacing) {
         (true, _, _) => "draining",
         (false, breaker::State::Admitting, Some(_)) => "pacing",
         (false, breaker, _) => state(breaker),
@@ -228,6 +229,8 @@ mod tests {
             pacing: None,
             streams: 0,
             removed: false,
+            drain: None,
+            suspended: 0,
             in_memory: None,
             advice: Some(Advice::of(&seen, max_in_flight, Span::MAX)),
             seen: seen.clone(),

@@ -40,7 +40,7 @@ pub(super) async fn list(router: &Router, who: &Who, query: &str) -> Response<Bo
     match router.handle().delegations(seen_by(who), filter, parent).await {
         Ok(Rows { rows, next, total }) => {
             let now = router.handle().now();
-            let all: Vec<Value> = rows.iter().map(|row| one(row, now)).collect();
+            let all: Vec<Value> = rows.iter().map(|row| one(router, row, now)).collect();
             json_response(StatusCode::OK, json!({"delegations": all, "next": next, "total": total}).to_string())
         }
         Err(NoPage::BadToken) => {
@@ -55,7 +55,7 @@ pub(super) async fn list(router: &Router, who: &Who, query: &str) -> Response<Bo
 pub(super) async fn show(router: &Router, who: &Who, task: &str) -> Response<Body> {
     let Some(id) = TaskId::parse(task) else { return not_found() };
     match router.handle().delegation(seen_by(who), id).await {
-        Ok(Some(row)) => json_response(StatusCode::OK, one(&row, router.handle().now()).to_string()),
+        Ok(Some(row)) => json_response(StatusCode::OK, one(router, &row, router.handle().now()).to_string()),
         Ok(None) => not_found(),
         Err(reason) => unavailable(reason),
     }
@@ -68,7 +68,7 @@ pub(super) async fn tree(router: &Router, who: &Who, task: &str) -> Response<Bod
         Ok(Some(tree)) => {
             let now = router.handle().now();
             let nodes = tree.rows.iter().map(|(level, row)| {
-                let mut node = one(row, now);
+                let mut node = one(router, row, now);
                 node["level"] = json!(level);
                 node
             });
@@ -89,7 +89,7 @@ async fn of_message(router: &Router, who: &Who, agent: Option<AgentId>, message:
     let key = Key { principal: who.principal.clone(), agent, message_id: message.into() };
     match router.handle().delegation_of(key).await {
         Ok(row) => {
-            let all: Vec<Value> = row.iter().map(|row| one(row, router.handle().now())).collect();
+            let all: Vec<Value> = row.iter().map(|row| one(router, row, router.handle().now())).collect();
             let total = all.len();
             json_response(StatusCode::OK, json!({"delegations": all, "next": null, "total": total}).to_string())
         }
@@ -135,7 +135,7 @@ fn narrowed(query: &str) -> Result<(Filter, Option<TaskId>), Error> {
     Ok((filter, parent.transpose()?))
 }
 
-fn one(row: &Row, now: Time) -> Value {
+fn one(router: &Router, row: &Row, now: Time) -> Value {
     let ended = row.state.is_terminal();
     let until = if ended { row.changed } else { now };
     let left = (!ended).then(|| row.turn.budget.remaining(now).as_millis());
@@ -147,7 +147,7 @@ fn one(row: &Row, now: Time) -> Value {
         "context": &*row.context,
         "state": row.state.as_str(),
         "reason": row.reason.map(Reason::as_str),
-        "waitingOn": row.turn.waiting_on.map(Reason::as_str),
+        "waitingOn": router.handle().waits_on(&row.agent, row.turn.waiting_on).map(Reason::as_str),
         "delivery": row.delivery.as_str(),
         "cancel": row.cancel.as_str(),
         "parent": row.parent.map(|parent| parent.to_string()),

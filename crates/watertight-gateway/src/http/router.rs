@@ -25,7 +25,7 @@ use super::live::{Common, Live};
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, delegations, reload, rest, rpc};
+use super::{api, cards, delegations, drain, reload, rest, rpc};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -53,6 +53,8 @@ pub(super) enum Route<'a> {
     Metrics,
     Agents,
     ResetBreaker(&'a str),
+    Drain(&'a str),
+    Resume(&'a str),
     Config,
     Reload,
     Delegations,
@@ -83,6 +85,8 @@ impl Route<'_> {
             [Some("v1"), Some("agents"), Some(agent), Some("breaker"), Some("reset"), None] => {
                 Route::ResetBreaker(agent)
             }
+            [Some("v1"), Some("agents"), Some(agent), Some("drain"), None, ..] => Route::Drain(agent),
+            [Some("v1"), Some("agents"), Some(agent), Some("resume"), None, ..] => Route::Resume(agent),
             [Some("v1"), Some("delegations"), None, ..] => Route::Delegations,
             [Some("v1"), Some("delegations"), Some(task), None, ..] => Route::Delegation(task),
             [Some("v1"), Some("delegations"), Some(task), Some("tree"), None, ..] => Route::Tree(task),
@@ -104,7 +108,7 @@ impl Route<'_> {
     /// What it answers to; for HTTP+JSON, the binding knows.
     fn methods(&self) -> &'static [&'static str] {
         match self {
-            Route::Rpc(_) | Route::ResetBreaker(_) | Route::Reload => &["POST"],
+            Route::Rpc(_) | Route::ResetBreaker(_) | Route::Drain(_) | Route::Resume(_) | Route::Reload => &["POST"],
             Route::Index
             | Route::Health
             | Route::Ready
@@ -133,6 +137,8 @@ impl Route<'_> {
             | Route::Metrics
             | Route::Agents
             | Route::ResetBreaker(_)
+            | Route::Drain(_)
+            | Route::Resume(_)
             | Route::Config
             | Route::Reload
             | Route::Delegations
@@ -208,6 +214,17 @@ impl Router {
             Route::Agents => self.operated(&head.uri, &head.headers, || api::agents(self)),
             Route::ResetBreaker(agent) => match self.auth.operator(&head.uri, &head.headers) {
                 Ok(_) => api::reset_breaker(self, &AgentId::new(agent)).await,
+                Err(denied) => plain(&refused(denied)),
+            },
+            Route::Drain(agent) => match self.auth.operator(&head.uri, &head.headers) {
+                Ok(_) => match self.intake.read(&head.headers, body).await {
+                    Ok(body) => drain::drain(self, &AgentId::new(agent), &body).await,
+                    Err(untaken) => plain(&self.untaken(untaken)),
+                },
+                Err(denied) => plain(&refused(denied)),
+            },
+            Route::Resume(agent) => match self.auth.operator(&head.uri, &head.headers) {
+                Ok(_) => drain::resume(self, &AgentId::new(agent)).await,
                 Err(denied) => plain(&refused(denied)),
             },
             Route::Config => self.operated(&head.uri, &head.headers, || reload::shown(self)),
@@ -369,6 +386,8 @@ impl Service for Router {
             | Route::Metrics
             | Route::Agents
             | Route::ResetBreaker(_)
+            | Route::Drain(_)
+            | Route::Resume(_)
             | Route::Config
             | Route::Reload
             | Route::Delegations
@@ -413,6 +432,8 @@ mod tests {
             ("/agents/hotels/.well-known/agent-card.json", Route::Card("hotels")),
             ("/v1/agents", Route::Agents),
             ("/v1/agents/fx/breaker/reset", Route::ResetBreaker("fx")),
+            ("/v1/agents/fx/drain", Route::Drain("fx")),
+            ("/v1/agents/fx/resume", Route::Resume("fx")),
             ("/v1/config", Route::Config),
             ("/v1/config/reload", Route::Reload),
             ("/v1/delegations", Route::Delegations),

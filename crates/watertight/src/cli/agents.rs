@@ -1,5 +1,7 @@
 //! `watertight agents` and `watertight breaker`: what traffic meets at each agent, and how many slots it needs.
 
+mod drain;
+
 use std::time::Duration;
 
 use hyper::Method;
@@ -13,6 +15,9 @@ use super::screen::{self, Frame};
 use super::table::{Cell, Tone, duration, table};
 
 pub(super) async fn run(args: AgentsArgs) -> Result<Code, Failure> {
+    if let Some(command) = args.command {
+        return drain::run(command).await;
+    }
     let client = Client::new(&args.gateway)?;
     let (name, color) = (args.name.as_deref(), output::wants_color());
     let look = async || {
@@ -119,6 +124,7 @@ fn one(agent: &Value, color: bool) -> String {
             "queued",
             format!("{} of {}, for {} at most", agent["queued"], limits["maxQueued"], millis(&limits["queueTtlMs"])),
         ),
+        ("draining", drain::in_words(agent)),
         ("streams", agent["streams"].to_string()),
         (
             "breaker",

@@ -13,7 +13,7 @@ use super::exit::TABLE;
 use crate::demo;
 pub(super) use config::{CheckArgs, ConfigArgs, ConfigCommand, InitArgs};
 pub(super) use operate::{
-    AgentsArgs, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, TokenArgs, TokenCommand,
+    AgentsArgs, AgentsCommand, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, TokenArgs, TokenCommand,
 };
 pub(super) use send::{Part, SendArgs};
 

@@ -174,6 +174,11 @@ impl Client {
     /// One call of the gateway's own API.
     pub(super) async fn api(&self, method: Method, path: &str) -> Result<Value, Failure> {
         let body = (method != Method::GET).then(String::new);
+        self.api_with(method, path, body).await
+    }
+
+    /// The same with a body.
+    pub(super) async fn api_with(&self, method: Method, path: &str, body: Option<String>) -> Result<Value, Failure> {
         let request = self.request(method, path, body, "application/json")?;
         let response = self.http.request(request).await.map_err(|e| self.unreachable(&e))?;
         let status = response.status();

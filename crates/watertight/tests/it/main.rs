@@ -26,6 +26,7 @@ mod dedupe;
 mod disk;
 mod faults;
 mod kit;
+mod lifetimes;
 mod limits;
 mod lists;
 mod memory;

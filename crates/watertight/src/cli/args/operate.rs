@@ -14,9 +14,11 @@ pub(super) const AGENTS_HELP: &str = "Examples:
   watertight agents hotels               everything about one
   watertight agents --watch              the same, redrawn every two seconds until Ctrl-C
   watertight agents --watch 10 --json    a line of JSON every ten seconds
+  watertight agents drain hotels --wait  it is about to be restarted: deliver nothing, wait until nothing runs
+  watertight agents resume hotels        it is back
 
 STATE is what traffic meets: admitting, ejected (the breaker keeps traffic away), probing (one trial is out), pacing \
-(the agent asked for a pause), draining (no longer configured). P50, P99 and STRANDED are of the last five minutes. \
+(the agent asked for a pause), draining (about to be restarted, or no longer configured). P50, P99 and STRANDED are of the last five minutes. \
 It needs the token of an operator where the gateway has callers.";
 
 pub(super) const TASKS_HELP: &str = "Examples:
@@ -64,7 +66,10 @@ pub(in crate::cli) struct ManArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(in crate::cli) struct AgentsArgs {
+    #[command(subcommand)]
+    pub(in crate::cli) command: Option<AgentsCommand>,
     /// Only this one, and everything about it.
     pub(in crate::cli) name: Option<String>,
     /// Look again every so many seconds, until Ctrl-C.
@@ -73,6 +78,30 @@ pub(in crate::cli) struct AgentsArgs {
     pub(in crate::cli) watch: Option<u64>,
     #[command(flatten)]
     pub(in crate::cli) gateway: Gateway,
+}
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum AgentsCommand {
+    /// It is about to be restarted: nothing new is delivered, what is accepted waits, what runs goes on.
+    Drain {
+        /// The agent's name.
+        agent: String,
+        /// How long what runs is given, such as 20s or 5m.
+        #[arg(long, value_name = "TIME", default_value = "20s", value_parser = config::length_of_time)]
+        timeout: Span,
+        /// Follow until nothing runs there any more, or the time is over (exit code 5).
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        gateway: Gateway,
+    },
+    /// It is back: what waits is delivered, and what it had is looked for.
+    Resume {
+        /// The agent's name.
+        agent: String,
+        #[command(flatten)]
+        gateway: Gateway,
+    },
 }
 
 #[derive(Debug, Args)]
