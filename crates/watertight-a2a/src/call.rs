@@ -4,6 +4,8 @@
 //! allows. Unknown members are ignored here and kept in the raw params. A member that decisions read may not occur
 //! twice, since the agent behind could read the other one.
 
+mod queue;
+
 use crate::canonical::Fingerprint;
 use crate::error::Error;
 use crate::event::TaskState;
@@ -11,6 +13,8 @@ use crate::json::{Json, Kind, Value};
 use crate::jsonrpc::Method;
 use crate::params::{Picked, join, pick, read_id};
 use crate::text::{ObjectWriter, quote};
+
+pub use queue::{MAX_PRIORITY, QUEUE_KEY, QueueWire, TTL_PATH};
 
 /// The most entries of `referenceTaskIds`.
 pub const MAX_REFERENCES: usize = 256;
@@ -80,6 +84,8 @@ pub struct SendPeek {
     pub tenant: Option<String>,
     /// The budget that came along.
     pub budget: Option<BudgetWire>,
+    /// What came along for the time in which it waits.
+    pub queue: QueueWire,
     /// Over role, parts, taskId, contextId and referenceTaskIds; nothing else.
     pub fingerprint: Fingerprint,
 }
@@ -370,6 +376,10 @@ fn read_send(params: Json) -> Result<Send, Error> {
         Some(budget) => Some(budget),
         None => read_budget(metadata.1, "metadata")?,
     };
+    let queue = match queue::read(metadata.0, "message.metadata")? {
+        Some(queue) => queue,
+        None => queue::read(metadata.1, "metadata")?.unwrap_or_default(),
+    };
     let fingerprint = fingerprint(parts, task_id.as_deref(), context_id.as_deref(), &references);
     let peek = SendPeek {
         message_id,
@@ -382,6 +392,7 @@ fn read_send(params: Json) -> Result<Send, Error> {
         push_config: settings.object(PUSH_NAMES[0])?.or(settings.object(PUSH_NAMES[1])?).is_some(),
         tenant: root.tenant()?,
         budget,
+        queue,
         fingerprint,
     };
     Ok(Send { peek, params })

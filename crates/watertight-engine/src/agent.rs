@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use watertight_policy::backoff::Pacing;
 use watertight_policy::breaker::{Breaker, Gate};
 use watertight_policy::bulkhead::{Bulkhead, Ticket};
+use watertight_policy::queue::Queue;
 use watertight_policy::retry_budget::RetryBudget;
 use watertight_policy::time::{Span, Time};
 
 use crate::ids::TaskId;
+use crate::queue::Pace;
 use crate::settings::AgentSettings;
 
 #[derive(Debug)]
@@ -22,9 +24,10 @@ pub(crate) struct Agent {
     pub(crate) retries: RetryBudget,
     /// Who holds which place in the bulkhead's line.
     pub(crate) tickets: BTreeMap<Ticket, TaskId>,
-    /// Accepted turns, first come first.
-    pub(crate) queue: BTreeMap<u64, TaskId>,
-    next_place: u64,
+    /// Accepted turns that wait for a slot.
+    pub(crate) queue: Queue<TaskId>,
+    /// When places in it came free.
+    pub(crate) pace: Pace,
     /// Turns that the agent dropped while it was drained: it has them, and they are watched again when it is back.
     pub(crate) suspended: BTreeSet<TaskId>,
     /// The next free slot goes to the queue: the line and the queue take turns, so that neither starves the other.
@@ -42,8 +45,8 @@ impl Agent {
             pacing: Pacing::new(),
             retries: RetryBudget::new(settings.retry_budget),
             tickets: BTreeMap::new(),
-            queue: BTreeMap::new(),
-            next_place: 0,
+            queue: Queue::new(settings.queue),
+            pace: Pace::default(),
             suspended: BTreeSet::new(),
             queue_next: false,
             wake: None,
@@ -61,14 +64,8 @@ impl Agent {
         self.bulkhead.set_params(settings.bulkhead);
         self.breaker.set_params(settings.breaker);
         self.retries.set_params(settings.retry_budget);
+        self.queue.set_params(settings.queue);
         self.settings = settings;
-    }
-
-    pub(crate) fn enqueue(&mut self, task: TaskId) -> u64 {
-        let place = self.next_place;
-        self.next_place += 1;
-        self.queue.insert(place, task);
-        place
     }
 
     /// Nothing may start before this, if anything keeps traffic away; `Time::FAR` if nobody knows until when.

@@ -24,7 +24,8 @@ impl Engine {
             }
             let idle = agent.bulkhead.in_flight() < agent.bulkhead.params().max_in_flight;
             let waits = |task: &TaskId| self.live.get(task).is_none_or(|live| !live.is_overdue(self.now));
-            let waiting = agent.queue.values().chain(agent.tickets.values()).filter(|task| waits(task)).count();
+            let queued = if self.is_locked(id) { 0 } else { agent.queue.in_order().filter(|task| waits(task)).count() };
+            let waiting = queued + agent.tickets.values().filter(|task| waits(task)).count();
             if idle && waiting > 0 && agent.closed_until(self.now).is_none() && !self.shutting_down {
                 found.push(format!("{id}: a slot is free and {waiting} wait"));
             }
@@ -33,6 +34,8 @@ impl Engine {
                 found.push(format!("{id}: {} wait, and nothing will wake them", agent.queue.len()));
             }
         }
+        let queued = self.agents.values().map(|agent| agent.queue.len()).sum();
+        found.extend(self.senders.audit(queued));
         for (key, context) in &self.contexts {
             let holds = context.holder.and_then(|task| self.live.get(&task)).and_then(|live| live.lock.as_ref());
             if context.holder.is_some() && holds != Some(key) {
@@ -92,11 +95,11 @@ impl Engine {
         match row.turn.phase {
             Phase::Waiting => {
                 let placed = match live.place {
-                    Place::None => false,
+                    Place::None => live.is_overdue(self.now),
                     Place::Lock => self.contexts.values().any(|context| context.waiting.contains(&task)),
                     Place::Backoff => timer(Timer::Retry),
                     Place::Line(ticket) => agent.tickets.get(&ticket) == Some(&task),
-                    Place::Queue(place) => agent.queue.get(&place) == Some(&task),
+                    Place::Queue(spot) => agent.queue.contains(task, spot),
                 };
                 if !placed {
                     return Some(format!("waits nowhere ({:?})", live.place));

@@ -51,6 +51,8 @@ pub struct AgentView {
     pub waiting: u32,
     /// Accepted turns waiting for a slot. Those that wait for their context, or for another try, are not among them.
     pub queued: u32,
+    /// Since when the oldest of them waits.
+    pub oldest: Option<Time>,
     /// The breaker.
     pub breaker: breaker::Snapshot,
     /// The agent asked to be left alone until then.
@@ -398,6 +400,18 @@ impl Cell {
         self.engine.audit()
     }
 
+    /// The place of a waiting turn among those that wait for its agent's slots: exactly so as it stands, or, far behind,
+    /// not later than that. `None`: it does not wait for a slot.
+    pub fn position(&mut self, task: TaskId) -> Option<usize> {
+        self.engine.position(task)
+    }
+
+    /// What waits for an agent's slots, in the order in which it goes if nothing else comes: so many after so many, each
+    /// of which is walked over.
+    pub fn queue(&mut self, agent: &AgentId, skip: usize, limit: usize) -> Vec<TaskId> {
+        self.engine.queue_of(agent, skip, limit)
+    }
+
     /// The agents' walls.
     pub fn agents(&self, now: Time) -> Vec<AgentView> {
         let view = |(id, agent): (&AgentId, &crate::agent::Agent)| AgentView {
@@ -407,6 +421,7 @@ impl Cell {
             max_in_flight: agent.bulkhead.params().max_in_flight,
             waiting: agent.bulkhead.waiting(),
             queued: u32::try_from(agent.queue.len()).unwrap_or(u32::MAX),
+            oldest: agent.queue.oldest(),
             breaker: agent.breaker.snapshot(),
             pacing_until: agent.pacing.until(now),
             removed: agent.removed,

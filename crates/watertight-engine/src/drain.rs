@@ -46,7 +46,8 @@ impl Engine {
     }
 
     /// The turn waits again as if the attempt had not been made: it spends none of its attempts, and has its full time
-    /// again if that began with it. Its context stays its own, so that nothing overtakes it there.
+    /// again if that began with it. Its context stays its own, so that nothing overtakes it there; a lock on the whole agent
+    /// goes to whom the queue says.
     pub(crate) fn put_back(&mut self, task: TaskId, not_before: Time) {
         let Some(live) = self.live.get_mut(&task) else { return };
         let turn = &mut live.row.turn;
@@ -63,6 +64,7 @@ impl Engine {
         self.save(task);
         self.set_timer(task, Timer::Deadline, Some(end));
         self.release_slot(task);
+        self.release_agent_lock(task);
         self.advance(task);
         self.pump(&id);
     }

@@ -14,6 +14,7 @@ use crate::ids::{AgentId, ContextKey, Fingerprint, Key, LineId, Principal, Remot
 use crate::input::Input;
 use crate::live::{Live, Place, Timer};
 use crate::output::{Answer, Output, Refusal};
+use crate::queue::Senders;
 use crate::record::{Phase, Save};
 use crate::settings::{Serialize, Settings};
 
@@ -53,6 +54,7 @@ pub(crate) struct Engine {
     pub(crate) keys: BTreeMap<Key, KeyUse>,
     pub(crate) contexts: BTreeMap<ContextKey, Context>,
     pub(crate) lines: BTreeMap<LineId, TaskId>,
+    pub(crate) senders: Senders,
     pub(crate) timers: BTreeSet<(Time, TaskId, Timer)>,
     pub(crate) agent_wakes: BTreeSet<(Time, AgentId)>,
     pub(crate) rng: Rng,
@@ -86,6 +88,7 @@ impl Engine {
             keys: BTreeMap::new(),
             contexts: BTreeMap::new(),
             lines: BTreeMap::new(),
+            senders: Senders::default(),
             timers: BTreeSet::new(),
             agent_wakes: BTreeSet::new(),
             rng: Rng::new(seed).split("backoff"),
@@ -241,7 +244,7 @@ impl Engine {
     }
 
     pub(crate) fn refuse_line(&mut self, line: LineId, agent: &AgentId, reason: Reason, again: Option<Time>) {
-        self.answer(line, Answer::Refused(Refusal { reason, agent: agent.clone(), again }));
+        self.answer(line, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound: None }));
     }
 
     pub(crate) fn set_timer(&mut self, task: TaskId, timer: Timer, at: Option<Time>) {
@@ -264,8 +267,14 @@ impl Engine {
         match self.agents.get(&row.agent)?.settings.serialize {
             Serialize::None => None,
             Serialize::Context => Some(context_key(&row.principal, &row.agent, &row.context)),
-            Serialize::Agent => Some(ContextKey::whole_agent(&row.agent)),
+            Serialize::Agent => self.agent_lock(&row.agent),
         }
+    }
+
+    /// The lock on all of an agent's work, if it does one thing at a time.
+    pub(crate) fn agent_lock(&self, id: &AgentId) -> Option<ContextKey> {
+        let serialize = self.agents.get(id)?.settings.serialize;
+        (serialize == Serialize::Agent).then(|| ContextKey::whole_agent(id))
     }
 
     /// Starts what may start at this agent now, and tells who has waited long enough.
@@ -324,12 +333,12 @@ impl Engine {
         if agent.closed_until(now).is_some() {
             return false;
         }
-        // Who should have been gone by now is not started any more: its own timer ends it.
-        let waits = |task: &TaskId| self.live.get(task).is_some_and(|live| !live.is_overdue(now));
-        let queued = agent.queue.iter().find(|(_, task)| waits(task)).map(|(place, _)| *place);
-        let queued = queued.filter(|_| agent.queue_next || agent.tickets.is_empty());
+        let from_queue = agent.queue_next || agent.tickets.is_empty();
+        let free = agent.bulkhead.in_flight() < agent.bulkhead.params().max_in_flight;
+        let queued = if from_queue && free { self.next_queued(id) } else { None };
+        let Some(agent) = self.agents.get_mut(id) else { return false };
         let task = match queued {
-            Some(place) if agent.bulkhead.try_acquire() => agent.queue.remove(&place),
+            Some(task) if agent.bulkhead.try_acquire() => Some(task),
             Some(_) => None,
             None => agent.bulkhead.grant(now).and_then(|ticket| agent.tickets.remove(&ticket)),
         };

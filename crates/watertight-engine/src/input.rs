@@ -137,8 +137,19 @@ pub struct Submission {
     pub arrived: Time,
     /// The budget on the wire: remaining time, depth, fan-out; what is missing gets the defaults.
     pub budget: WireBudget,
+    /// What the caller wants for the time in which it waits for a slot.
+    pub queue: WireQueue,
     /// The delegation that this one is started for, if the caller says so.
     pub parent: Option<TaskId>,
+}
+
+/// What came in `x-queue`, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WireQueue {
+    /// 0 to 100; normal if nothing is said.
+    pub priority: Option<u8>,
+    /// How long it may wait for its start; the agent's own limit if nothing is said.
+    pub ttl: Option<Span>,
 }
 
 /// What came in `x-budget`.

@@ -23,6 +23,7 @@ pub mod ids;
 pub mod input;
 mod live;
 pub mod output;
+mod queue;
 pub mod record;
 mod refuse;
 mod restore;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use watertight_policy::breaker::ProbeId;
 use watertight_policy::bulkhead::Ticket;
+use watertight_policy::queue::Spot;
 use watertight_policy::time::{Span, Time};
 
 use crate::ids::{ContextKey, Key, LineId};
@@ -39,8 +40,8 @@ pub(crate) enum Place {
     Backoff,
     /// In the bulkhead's short line.
     Line(Ticket),
-    /// In the agent's queue, under this number.
-    Queue(u64),
+    /// In the agent's queue, at this spot.
+    Queue(Spot),
 }
 
 /// How a turn that finds no slot behaves.

@@ -141,4 +141,26 @@ pub struct Refusal {
     pub agent: AgentId,
     /// Not worth trying before.
     pub again: Option<Time>,
+    /// For `queue_full`: which of the bounds.
+    pub bound: Option<Bound>,
+}
+
+/// How many may wait in queues, of whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bound {
+    /// All of one agent's.
+    Agent(usize),
+    /// One caller's of one agent's.
+    Caller(usize),
+    /// One tenant's, of all agents.
+    Tenant(usize),
+}
+
+impl Bound {
+    /// So many.
+    pub fn limit(self) -> usize {
+        match self {
+            Bound::Agent(limit) | Bound::Caller(limit) | Bound::Tenant(limit) => limit,
+        }
+    }
 }

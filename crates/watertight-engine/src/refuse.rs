@@ -6,19 +6,29 @@ use watertight_policy::time::Time;
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::live::{Line, Place, Timer};
-use crate::output::{Answer, Output};
+use crate::output::{Answer, Output, Refusal};
+use crate::queue::Full;
 
 impl Engine {
     // ---- refusing ----------------------------------------------------------------------------------------------
 
     /// A turn that was not accepted ends without a trace, and its callers are told why.
     pub(crate) fn turn_refused(&mut self, task: TaskId, reason: Reason, again: Option<Time>) {
-        self.take_back(task, reason, again);
+        self.turn_full(task, Full { reason, again, bound: None });
+    }
+
+    /// Likewise, for want of a place.
+    pub(crate) fn turn_full(&mut self, task: TaskId, full: Full) {
+        self.take_back_for(task, full);
         self.next_behind(task);
     }
 
     /// Likewise; a task that it was meant for is as it was before.
     pub(crate) fn take_back(&mut self, task: TaskId, reason: Reason, again: Option<Time>) {
+        self.take_back_for(task, Full { reason, again, bound: None });
+    }
+
+    fn take_back_for(&mut self, task: TaskId, Full { reason, again, bound }: Full) {
         let now = self.now;
         if self.live.get(&task).is_none_or(|live| live.accepted) {
             return;
@@ -29,7 +39,8 @@ impl Engine {
         let lines = std::mem::take(&mut live.lines);
         let (parent, key, previous) = (live.row.parent, live.keys.pop_back(), live.previous.take());
         for line in lines {
-            self.refuse_line(line.id, &agent, reason, again.filter(|at| *at > now));
+            let again = again.filter(|at| *at > now);
+            self.answer(line.id, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound }));
         }
         if let Some(key) = key {
             self.keys.remove(&key);
@@ -68,10 +79,8 @@ impl Engine {
                 }
                 self.rewake(&id);
             }
-            Place::Queue(place) => {
-                if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.queue.remove(&place);
-                }
+            Place::Queue(spot) => {
+                self.dequeue(&id, task, spot);
                 self.rewake(&id);
             }
         }

@@ -158,6 +158,7 @@ impl Engine {
             live.row.turn.phase = Phase::Waiting;
             live.row.turn.waiting_on = Some(Reason::OutcomeUnknown);
             self.release_slot(task);
+            self.release_agent_lock(task);
             return self.save(task);
         }
         self.end_waiting(task, TaskState::Failed, Reason::OutcomeUnknown);

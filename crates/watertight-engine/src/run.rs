@@ -221,6 +221,7 @@ impl Engine {
         self.save(task);
         self.set_timer(task, Timer::Deadline, Some(expires));
         self.release_slot(task);
+        self.release_agent_lock(task);
         self.advance(task);
         self.pump(&id);
         true

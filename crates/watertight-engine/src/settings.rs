@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use watertight_policy::time::{Span, Time};
-use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
+use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, queue, retry_budget};
 
-use crate::ids::AgentId;
+use crate::ids::{AgentId, Principal};
 use crate::record::Durability;
 
 /// What a cell may hold, and its agents.
@@ -15,13 +15,23 @@ pub struct Settings {
     pub max_delegations: usize,
     /// Turns that wait behind one context or one task. One more is refused (`context_queue_full`, `task_busy`).
     pub max_behind: usize,
+    /// Accepted turns of one tenant that may wait for slots, over all agents. One more is refused (`queue_full`).
+    pub max_queued_per_tenant: usize,
+    /// Whose waiting turns get more than one slot when it is their turn, among those of equal priority.
+    pub weights: BTreeMap<Principal, u32>,
     /// The agents by name. One that is missing is unknown to callers; its running work goes on.
     pub agents: BTreeMap<AgentId, AgentSettings>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { max_delegations: 100_000, max_behind: 64, agents: BTreeMap::new() }
+        Settings {
+            max_delegations: 100_000,
+            max_behind: 64,
+            max_queued_per_tenant: 100_000,
+            weights: BTreeMap::new(),
+            agents: BTreeMap::new(),
+        }
     }
 }
 
@@ -64,8 +74,14 @@ pub struct AgentSettings {
     pub queue_overflow: bool,
     /// Accepted turns that may wait for a slot. One more is refused (`queue_full`).
     pub max_queued: usize,
-    /// How long an accepted turn may wait before it has expired.
+    /// Likewise of one caller.
+    pub max_queued_per_caller: usize,
+    /// How what waits is ordered.
+    pub queue: queue::Params,
+    /// How long an accepted turn may wait before it has expired, if its caller does not say.
     pub queue_ttl: Span,
+    /// The longest that a caller may say.
+    pub queue_ttl_max: Span,
     /// How long a caller's cancel waits for the agent before the task is canceled without its word.
     pub cancel_wait: Span,
     /// How long a cancel is tried, and a cut attempt's slot held for it.
@@ -93,7 +109,10 @@ impl Default for AgentSettings {
             serialize: Serialize::Context,
             queue_overflow: false,
             max_queued: 1_000,
+            max_queued_per_caller: 1_000,
+            queue: queue::Params::default(),
             queue_ttl: Span::from_secs(3_600),
+            queue_ttl_max: Span::from_secs(86_400),
             cancel_wait: Span::from_millis(1_000),
             cancel_grace: Span::from_secs(10),
             context_grace: Span::from_secs(30),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use watertight_policy::budget::{Budget, Exhausted};
 use watertight_policy::bulkhead::Admission;
+use watertight_policy::queue::HIGHEST;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
@@ -203,7 +204,10 @@ impl Engine {
 
     /// A new turn. Whose caller set no deadline, and has no parent with one, gets its full time when it starts.
     pub(crate) fn turn(&self, s: &Submission, no: u32, class: Class, budget: Budget, parent: Option<TaskId>) -> Turn {
-        let ttl = self.agents.get(&s.agent).map_or(Span::ZERO, |agent| agent.settings.queue_ttl);
+        let ttl = self.agents.get(&s.agent).map_or(Span::ZERO, |agent| {
+            let settings = &agent.settings;
+            s.queue.ttl.map_or(settings.queue_ttl, |ttl| ttl.min(settings.queue_ttl_max))
+        });
         let floats = class == Class::Queue && s.budget.remaining_s.is_none() && parent.is_none();
         Turn {
             no,
@@ -216,7 +220,7 @@ impl Engine {
             budget,
             runs_for: floats.then(|| budget.remaining(self.arrived(s))),
             attempts: 0,
-            priority: NORMAL_PRIORITY,
+            priority: s.queue.priority.map_or(NORMAL_PRIORITY, |priority| priority.min(HIGHEST)),
             times: Times::default(),
         }
     }
@@ -240,7 +244,7 @@ impl Engine {
         self.keys.insert(key, KeyUse { task, turn, fingerprint: s.fingerprint });
         if class == Class::Queue {
             match self.queue_is_full(task) {
-                Some(reason) => return self.turn_refused(task, reason, None),
+                Some(full) => return self.turn_full(task, full),
                 None => self.accept(task),
             }
         }
@@ -248,23 +252,6 @@ impl Engine {
         self.set_timer(task, Timer::Deadline, expires);
         self.set_wait_timer(task);
         self.advance(task);
-    }
-
-    /// Why no more can be accepted before it has a slot: the agent's queue is full, or the line before its lock.
-    fn queue_is_full(&self, task: TaskId) -> Option<Reason> {
-        let live = self.live.get(&task)?;
-        let agent = self.agents.get(&live.row.agent)?;
-        if agent.queue.len() >= agent.settings.max_queued {
-            return Some(Reason::QueueFull);
-        }
-        let key = self.lock_key(task)?;
-        let context = self.contexts.get(&key).filter(|context| context.holder.is_some())?;
-        let (limit, reason) = match (key.is_whole_agent(), live.row.turn.no) {
-            (true, _) => (agent.settings.max_queued, Reason::QueueFull),
-            (false, 1) => (self.settings.max_behind, Reason::ContextQueueFull),
-            (false, _) => return None,
-        };
-        (context.waiting.len() >= limit).then_some(reason)
     }
 
     /// The turn is taken on: its row, key and message go to the store, and who only asked for that is answered.
@@ -324,7 +311,9 @@ impl Engine {
         if self.shutting_down && !live.accepted {
             return self.turn_refused(task, Reason::ShuttingDown, None);
         }
-        if !self.take_lock(task) {
+        // What is queued at an agent that does one thing at a time takes that lock when its turn comes, not before.
+        let later = live.class == Class::Queue && self.lock_key(task).is_some_and(|key| key.is_whole_agent());
+        if !later && !self.take_lock(task) {
             return;
         }
         let Some(live) = self.live.get_mut(&task) else { return };
@@ -356,13 +345,15 @@ impl Engine {
                 Admission::Refused { again } => self.turn_refused(task, Reason::BulkheadFull, again),
             },
             (Class::Queue, _) => {
-                live.place = Place::Queue(agent.enqueue(task));
+                let full = agent.bulkhead.in_flight() >= agent.bulkhead.params().max_in_flight;
                 let reason = match closed {
                     Some(Closed::Breaker(_)) => Reason::BreakerOpen,
                     Some(Closed::Pacing(_)) => Reason::AgentPacing,
                     Some(Closed::Draining(_)) => Reason::AgentDraining,
+                    None if !full && self.is_locked(&id) => Reason::ContextBusy,
                     None => Reason::BulkheadFull,
                 };
+                self.enqueue(task);
                 self.pump(&id);
                 self.waits_on_if_queued(task, reason);
             }
@@ -379,7 +370,7 @@ impl Engine {
 
     /// Takes the lock that the turn needs; false if it has to wait for it. A follow-up never waits behind its
     /// context, only behind a lock on the whole agent.
-    fn take_lock(&mut self, task: TaskId) -> bool {
+    pub(crate) fn take_lock(&mut self, task: TaskId) -> bool {
         let Some(key) = self.lock_key(task) else { return true };
         let max_behind = self.settings.max_behind;
         let Some(live) = self.live.get_mut(&task) else { return false };
@@ -431,6 +422,10 @@ impl Engine {
         let Some(key) = self.live.get_mut(&task).and_then(|live| live.lock.take()) else { return };
         let Some(context) = self.contexts.get_mut(&key) else { return };
         context.holder = None;
+        if key.is_whole_agent() && self.queue_goes_first(&key) {
+            return;
+        }
+        let Some(context) = self.contexts.get_mut(&key) else { return };
         let mut waiting = std::mem::take(&mut context.waiting);
         while let Some(next) = waiting.pop_front() {
             let waits = self.live.get(&next).is_some_and(|live| live.place == Place::Lock);

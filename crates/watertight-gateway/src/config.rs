@@ -31,12 +31,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use watertight_engine::ids::AgentId;
+use watertight_engine::ids::{AgentId, Principal};
 use watertight_engine::settings::AgentSettings;
 use watertight_policy::time::Span;
 
 use crate::agents::AgentConfig;
-use crate::{AgentSpec, InMemory, Kept, Started, StoreSpec, hub};
+use crate::{AgentSpec, CellLimits, InMemory, Kept, Started, StoreSpec, hub};
 
 pub use advice::{Finding, Level, advise};
 pub use compare::{changes, effective, waiting, written};
@@ -77,6 +77,8 @@ pub struct Config {
     pub max_delegations: usize,
     /// Turns that wait behind another one of their context or task.
     pub max_behind: usize,
+    /// Accepted turns of one tenant that may wait for slots.
+    pub max_queued_per_tenant: usize,
     /// Who may call. None: this machine's own users, over loopback.
     pub callers: Vec<Caller>,
     /// Whom they may call.
@@ -160,6 +162,8 @@ pub struct Caller {
     pub agents: Option<Vec<AgentId>>,
     /// It may see metrics and change the walls.
     pub operator: bool,
+    /// How many of its waiting turns go when it is its turn.
+    pub weight: u32,
 }
 
 /// One agent behind the gateway.
@@ -221,6 +225,19 @@ impl Config {
         })
     }
 
+    /// What the cell may hold over all agents.
+    pub fn cell(&self) -> CellLimits {
+        let weighty = self.callers.iter().filter(|caller| caller.weight > 1);
+        let named =
+            |caller: &Caller| Principal { tenant: caller.tenant.as_str().into(), caller: caller.name.as_str().into() };
+        CellLimits {
+            max_delegations: self.max_delegations,
+            max_behind: self.max_behind,
+            max_queued_per_tenant: self.max_queued_per_tenant,
+            weights: weighty.map(|caller| (named(caller), caller.weight)).collect(),
+        }
+    }
+
     /// What the gateway behind the door is started with.
     pub fn started(&self) -> Started {
         let spec = |(name, agent): (&AgentId, &Agent)| AgentSpec {
@@ -234,8 +251,7 @@ impl Config {
             store: StoreSpec::File(self.store.clone()),
             kept: self.kept,
             agents: self.agents.iter().map(spec).collect(),
-            max_delegations: self.max_delegations,
-            max_behind: self.max_behind,
+            cell: self.cell(),
             streams: hub::Limits {
                 max_outbound_events: self.server.max_outbound_events,
                 max_outbound_bytes: self.server.max_outbound_bytes,

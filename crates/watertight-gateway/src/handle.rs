@@ -17,7 +17,8 @@ use tokio::sync::oneshot;
 use watertight_a2a::call::SendPeek;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
-use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget};
+use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget, WireQueue};
+use watertight_engine::output::Bound;
 use watertight_engine::record::{Durability, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -29,7 +30,7 @@ use crate::driver::inbox::Full;
 use crate::driver::lines::{Line, Told};
 use crate::driver::shared::{Health, Known, Shared};
 use crate::hub::{EventId, Home, Message, Subscription, TaskView};
-use crate::{AgentSpec, Kept, StartError};
+use crate::{AgentSpec, CellLimits, Kept, StartError};
 
 pub use delegations::{Rows, Tree, Whose};
 pub use drain::Drained;
@@ -60,6 +61,8 @@ pub struct NewCall {
     pub wait: Option<Span>,
     /// What came in `x-budget`.
     pub budget: WireBudget,
+    /// What came in `x-queue`.
+    pub queue: WireQueue,
     /// The delegation that this one is started for, if the caller says so.
     pub parent: Option<TaskId>,
     /// The W3C trace that it belongs to.
@@ -112,6 +115,8 @@ pub enum Declined {
         agent: AgentId,
         /// Not worth trying before.
         retry_after: Option<Span>,
+        /// For `queue_full`: which of the bounds.
+        bound: Option<Bound>,
     },
     /// The messageId was used before with another body.
     Conflict {
@@ -223,6 +228,7 @@ impl Handle {
             known: found.known,
             arrived: now,
             budget: call.budget,
+            queue: call.queue,
             parent: call.parent,
         };
         let message = Message { params: Json::assume(call.params), trace: call.trace, home: Home::here() };
@@ -322,8 +328,8 @@ impl Handle {
     }
 
     /// The cell's own limits, which count from the next [`Handle::configure`] on.
-    pub fn limit(&self, max_delegations: usize, max_behind: usize) {
-        self.shared.limit(max_delegations, max_behind);
+    pub fn limit(&self, limits: CellLimits) {
+        self.shared.limit(limits);
     }
 
     /// How long the store keeps what has ended, from now on.
@@ -425,7 +431,7 @@ impl Handle {
         self.shared.metrics.refused(agent, known, reason);
         let soon = matches!(reason, Reason::CellOverloaded | Reason::StoreUnavailable);
         let retry_after = soon.then(|| Span::from_millis(1_000));
-        Declined::Refused { reason, agent: agent.clone(), retry_after }
+        Declined::Refused { reason, agent: agent.clone(), retry_after, bound: None }
     }
 
     fn open_for_work(&self, agent: &AgentId, volatile: bool) -> Result<(), Declined> {

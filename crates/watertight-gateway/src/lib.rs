@@ -19,10 +19,11 @@ pub mod relay;
 mod states;
 pub mod tokens;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use watertight_engine::ids::AgentId;
+use watertight_engine::ids::{AgentId, Principal};
 use watertight_engine::record::Row;
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::time::Span;
@@ -70,12 +71,37 @@ pub struct Started {
     pub kept: Kept,
     /// The agents.
     pub agents: Vec<AgentSpec>,
-    /// Limits of the cell over all agents (its `agents` are ignored).
+    /// Limits of the cell over all agents.
+    pub cell: CellLimits,
+    /// Limits of streams.
+    pub streams: hub::Limits,
+}
+
+/// What a cell may hold over all agents. See [`Settings`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CellLimits {
+    /// Accepted delegations that are not over.
     pub max_delegations: usize,
     /// Turns that wait behind one context or task.
     pub max_behind: usize,
-    /// Limits of streams.
-    pub streams: hub::Limits,
+    /// Accepted turns of one tenant that may wait for slots.
+    pub max_queued_per_tenant: usize,
+    /// Callers whose waiting turns get more than one slot when it is their turn.
+    pub weights: BTreeMap<Principal, u32>,
+}
+
+impl Default for CellLimits {
+    fn default() -> CellLimits {
+        let Settings { max_delegations, max_behind, max_queued_per_tenant, weights, agents: _ } = Settings::default();
+        CellLimits { max_delegations, max_behind, max_queued_per_tenant, weights }
+    }
+}
+
+impl CellLimits {
+    fn settings(self, agents: BTreeMap<AgentId, AgentSettings>) -> Settings {
+        let CellLimits { max_delegations, max_behind, max_queued_per_tenant, weights } = self;
+        Settings { max_delegations, max_behind, max_queued_per_tenant, weights, agents }
+    }
 }
 
 /// Where tasks are kept.
@@ -145,13 +171,8 @@ impl Gateway {
         let opening = tokio::task::spawn_blocking(move || open(started.store));
         let (store, lease, rows, drains) = opening.await.map_err(|error| StartError::Store(error.to_string()))??;
         let clock = clock::Clock::anchored(lease.now);
-        let limits = Settings {
-            max_delegations: started.max_delegations,
-            max_behind: started.max_behind,
-            ..Settings::default()
-        };
         let hub = Arc::new(hub::Hub::new(started.streams));
-        let shared = driver::shared::Shared::new(clock.clone(), store, hub, limits, started.kept, drains);
+        let shared = driver::shared::Shared::new(clock.clone(), store, hub, started.cell, started.kept, drains);
         let shared = Arc::new(shared);
         let handle = handle::Handle::new(shared.clone());
         handle.configure(started.agents).await?;

@@ -12,6 +12,7 @@
 //! | [`backoff`] | how long to wait, by our own ladder or by the agent's `Retry-After` |
 //! | [`retry_budget`] | whether one more retry is covered by traffic |
 //! | [`acceptance`] | whether what an agent returned is a result |
+//! | [`queue`] | which of what waits for an agent goes next: priority, fair turns, age |
 //! | [`latency`], [`load`] | how long turns took and waited lately, how many came |
 //! | [`sizing`] | how many slots an agent needs: Little's law |
 //! | [`cell`] | which cell a tenant lives in |
@@ -81,6 +82,7 @@ pub mod bulkhead;
 pub mod cell;
 pub mod latency;
 pub mod load;
+pub mod queue;
 pub mod reason;
 pub mod retry_budget;
 pub mod rng;

@@ -64,7 +64,8 @@ reasons! {
     AgentPacing "agent_pacing" Refusal
         "The agent asked everyone to slow down. Try again after the time given."
     QueueFull "queue_full" Refusal
-        "The agent's queue holds as many delegations as it may. Try again later, or raise the queue's limit."
+        "As many delegations wait for the agent as may. Try again after the time given, or raise the limit that is \
+         named."
     ContextQueueFull "context_queue_full" Refusal
         "Too many messages already wait in this context. Wait for some to finish before sending more."
     TaskBusy "task_busy" Refusal

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use watertight_engine::cell::{Cell, Waiting};
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
-use watertight_engine::input::{Fault, Input, Named, Outcome, Progress, Reply, Submission, Want, WireBudget};
+use watertight_engine::input::{
+    Fault, Input, Named, Outcome, Progress, Reply, Submission, Want, WireBudget, WireQueue,
+};
 use watertight_engine::output::{Answer, Dispatch, Output};
 use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Save, TaskState};
 use watertight_engine::settings::Settings;
@@ -326,6 +328,7 @@ impl<'a> World<'a> {
                 depth: Some(3),
                 fanout: Some(4),
             },
+            queue: WireQueue::default(),
             parent: None,
             arrived: self.now,
         })));

@@ -117,6 +117,17 @@ fn refused_messages_name_the_path() {
         (message(r#""metadata":{"x-budget":{"remaining_s":1e999}}"#), "message.metadata.x-budget.remaining_s"),
         (message(r#""metadata":{"x-budget":{"task":5}}"#), "message.metadata.x-budget.task"),
         (message(r#""metadata":{"x-budget":{},"x-budget":{}}"#), "message.metadata.x-budget"),
+        (message(r#""metadata":{"x-queue":5}"#), "message.metadata.x-queue"),
+        (message(r#""metadata":{"x-queue":{},"x-queue":{}}"#), "message.metadata.x-queue"),
+        (message(r#""metadata":{"x-queue":{"priority":101}}"#), "message.metadata.x-queue.priority"),
+        (message(r#""metadata":{"x-queue":{"priority":-1}}"#), "message.metadata.x-queue.priority"),
+        (message(r#""metadata":{"x-queue":{"priority":5.5}}"#), "message.metadata.x-queue.priority"),
+        (message(r#""metadata":{"x-queue":{"priority":"5"}}"#), "message.metadata.x-queue.priority"),
+        (message(r#""metadata":{"x-queue":{"ttl_s":0}}"#), "message.metadata.x-queue.ttl_s"),
+        (message(r#""metadata":{"x-queue":{"ttl_s":-5}}"#), "message.metadata.x-queue.ttl_s"),
+        (message(r#""metadata":{"x-queue":{"ttl_s":0.5}}"#), "message.metadata.x-queue.ttl_s"),
+        (message(r#""metadata":{"x-queue":{"ttl_s":"10"}}"#), "message.metadata.x-queue.ttl_s"),
+        (message(r#""metadata":{"x-queue":{"ttl_s":1e999}}"#), "message.metadata.x-queue.ttl_s"),
     ] {
         let error = send(&params).unwrap_err();
         assert_eq!(field(&error), path, "{}", params.get(..100).unwrap_or(&params));
@@ -134,6 +145,17 @@ fn refused_messages_name_the_path() {
         let params = PLAIN.replacen('{', &format!("{{{more},"), 1);
         assert_eq!(field(&send(&params).unwrap_err()), path, "{params}");
     }
+}
+
+#[test]
+fn what_is_wanted_of_the_queue_is_read_where_the_budget_is() {
+    let of = |text: &str| send(text).unwrap().queue;
+    let inside = r#""metadata":{"x-queue":{"priority":100,"ttl_s":10.0,"more":1}},"messageId""#;
+    let both = PLAIN.replacen("\"messageId\"", inside, 1).replacen('{', r#"{"metadata":{"x-queue":5},"#, 1);
+    assert_eq!(of(&both), QueueWire { priority: Some(100), ttl_s: Some(10) });
+    let outside = PLAIN.replacen('{', r#"{"metadata":{"x-queue":{"priority":0}},"#, 1);
+    assert_eq!(of(&outside), QueueWire { priority: Some(0), ttl_s: None });
+    assert_eq!(of(PLAIN), QueueWire::default());
 }
 
 #[test]

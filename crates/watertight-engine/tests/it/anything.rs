@@ -27,6 +27,8 @@ fn limits(rng: &mut Rng) -> impl Fn(&mut AgentSettings) + use<> {
         a.retry_budget.floor = 5;
         a.queue_overflow = overflow;
         a.max_queued = queued as usize;
+        a.max_queued_per_caller = 3;
+        a.queue.ageing = Span::from_secs(5);
         a.queue_ttl = Span::from_secs(20);
         a.interrupted_max = Span::from_secs(40);
         a.context_grace = Span::from_secs(3);
@@ -66,12 +68,15 @@ fn send(w: &mut World, rng: &mut Rng) {
     let (parent, named) = (some(w, rng), some(w, rng));
     let (has_parent, other, bob) = (rng.below(5) == 0, rng.below(6) == 0, rng.below(5) == 0);
     let follows = rng.below(3) == 0;
+    let (priority, ttl) = (rng.below(120) as u8, rng.below(30));
     let change = move |s: &mut watertight_engine::input::Submission| {
         s.want = want;
         s.budget.remaining_s = (deadline > 0).then_some(deadline as f64 * 3.0);
         s.budget.depth = Some(depth as u32);
         s.parent = has_parent.then_some(task(parent));
         s.fingerprint = u128::from(follows);
+        s.queue.priority = (priority <= 100).then_some(priority);
+        s.queue.ttl = (ttl > 0).then(|| Span::from_secs(ttl));
         if bob {
             s.principal.caller = "bob".into();
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use watertight_engine::cell::Cell;
 use watertight_engine::ids::{AgentId, Attempt, LineId, Principal, TaskId};
 use watertight_engine::input::{
-    CancelAnswer, Fault, Input, KnownKey, Named, Outcome, Progress, Reply, Submission, Want, WireBudget,
+    CancelAnswer, Fault, Input, KnownKey, Named, Outcome, Progress, Reply, Submission, Want, WireBudget, WireQueue,
 };
-use watertight_engine::output::{Answer, Output};
+use watertight_engine::output::{Answer, Output, Refusal};
 use watertight_engine::record::{Delivery, Durability, ReplyKind, Row, Save, TaskState};
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::acceptance::{Measure, PeerState};
@@ -24,6 +24,7 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) rows: BTreeMap<TaskId, Row>,
     pub(crate) log: Vec<String>,
+    pub(crate) refusals: Vec<Refusal>,
     /// Commits are durable at once.
     pub(crate) durable: bool,
     pending: Vec<watertight_engine::output::Commit>,
@@ -73,6 +74,7 @@ impl World {
             now: Time::from_micros(START),
             rows: BTreeMap::new(),
             log: Vec::new(),
+            refusals: Vec::new(),
             durable: true,
             pending: Vec::new(),
             attempts: BTreeMap::new(),
@@ -88,6 +90,14 @@ impl World {
     }
 
     pub(crate) fn send_with(&mut self, message: &str, change: impl Fn(&mut Submission)) -> u64 {
+        let submission = self.submission(message, change);
+        let n = submission.line.0;
+        self.give(Input::Submitted(submission));
+        n
+    }
+
+    /// Likewise, not yet given to the cell.
+    pub(crate) fn submission(&mut self, message: &str, change: impl Fn(&mut Submission)) -> Arc<Submission> {
         let n = self.next;
         self.next += 1;
         let mut submission = Submission {
@@ -104,13 +114,13 @@ impl World {
             remote_context: None,
             known: None,
             budget: WireBudget { remaining_s: Some(6.0), depth: Some(2), fanout: Some(4) },
+            queue: WireQueue::default(),
             parent: None,
             arrived: self.now,
         };
         change(&mut submission);
         self.open.insert(n);
-        self.give(Input::Submitted(Arc::new(submission)));
-        n
+        Arc::new(submission)
     }
 
     pub(crate) fn immediately(&mut self, message: &str) -> u64 {
@@ -301,7 +311,11 @@ impl World {
                         let state = state.trim_start_matches("TASK_STATE_");
                         format!("t{} {state}{}", n(task), if replay { " (replay)" } else { "" })
                     }
-                    Answer::Refused(refusal) => format!("refused {}", refusal.reason.as_str()),
+                    Answer::Refused(refusal) => {
+                        let text = format!("refused {}", refusal.reason.as_str());
+                        self.refusals.push(refusal);
+                        text
+                    }
                     Answer::Conflict { first } => format!("conflict with t{}", n(first)),
                     Answer::NotFound => "not found".into(),
                     Answer::TaskTerminal => "terminal".into(),

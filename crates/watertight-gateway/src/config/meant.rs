@@ -12,7 +12,7 @@ use watertight_engine::ids::AgentId;
 use watertight_engine::record::Durability;
 use watertight_engine::settings::{AgentSettings, Serialize};
 use watertight_policy::time::Span;
-use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, retry_budget};
+use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, queue, retry_budget};
 
 use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
@@ -47,6 +47,7 @@ pub(super) fn config(
     let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty() && !has_tokens);
     let max_delegations = judge.count(file.server.max_delegations.as_ref(), 1, 100_000) as usize;
     let max_behind = judge.count(file.server.max_behind.as_ref(), 0, 64) as usize;
+    let max_queued_per_tenant = judge.count(file.server.max_queued_per_tenant.as_ref(), 1, 100_000) as usize;
     let public_url = file.server.public_url.as_ref().and_then(|url| {
         let uri = judge.url(url, "public_url")?;
         if uri.query().is_some() {
@@ -75,6 +76,7 @@ pub(super) fn config(
         drain: judge.wait(file.drain.limit.as_ref(), Duration::from_secs(20)),
         max_delegations,
         max_behind,
+        max_queued_per_tenant,
         callers,
         agents,
         places: Places::default(),
@@ -208,6 +210,7 @@ impl Judge<'_> {
                 token,
                 agents: allowed,
                 operator: caller.operator,
+                weight: self.count(caller.weight.as_ref(), 1, 1),
             });
         }
         callers
@@ -289,6 +292,12 @@ impl Judge<'_> {
             };
             self.say(written.budget.as_ref().or(written.reserve.as_ref()).unwrap_or(name), text);
         }
+        let max_queued = self.count(written.max_queued.as_ref(), 0, 1_000) as usize;
+        let queue_ttl = self.span(written.queue_ttl.as_ref(), d.queue_ttl);
+        let queue_ttl_max = self.span(written.queue_ttl_max.as_ref(), d.queue_ttl_max.max(queue_ttl));
+        if let Some(max) = written.queue_ttl_max.as_ref().filter(|_| queue_ttl > queue_ttl_max) {
+            self.say(max, format!("queue_ttl_max, {queue_ttl_max}, is shorter than queue_ttl, {queue_ttl}"));
+        }
         AgentSettings {
             bulkhead,
             budget,
@@ -306,8 +315,15 @@ impl Judge<'_> {
                 &[("context", Serialize::Context), ("agent", Serialize::Agent), ("none", Serialize::None)],
             ),
             queue_overflow: self.word(written.overflow.as_ref(), &[("reject", false), ("queue", true)]),
-            max_queued: self.count(written.max_queued.as_ref(), 0, 1_000) as usize,
-            queue_ttl: self.span(written.queue_ttl.as_ref(), d.queue_ttl),
+            max_queued,
+            max_queued_per_caller: self.count(
+                written.max_queued_per_caller.as_ref(),
+                1,
+                u32::try_from(max_queued).unwrap_or(u32::MAX).max(1),
+            ) as usize,
+            queue: queue::Params { ageing: self.span(written.ageing.as_ref(), d.queue.ageing) },
+            queue_ttl,
+            queue_ttl_max,
             cancel_wait: self.span(written.cancel_wait.as_ref(), d.cancel_wait),
             cancel_grace: self.span(written.cancel_grace.as_ref(), d.cancel_grace),
             context_grace: self.span(written.context_grace.as_ref(), d.context_grace),

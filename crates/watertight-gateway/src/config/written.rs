@@ -42,6 +42,7 @@ pub(super) struct Server {
     pub(super) max_outbound_bytes: Option<Text>,
     pub(super) max_delegations: Option<Spanned<u32>>,
     pub(super) max_behind: Option<Spanned<u32>>,
+    pub(super) max_queued_per_tenant: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize, Debug, Default)]
@@ -64,6 +65,7 @@ pub(super) struct Caller {
     pub(super) token: Option<Text>,
     pub(super) tenant: Option<Text>,
     pub(super) agents: Option<Vec<Text>>,
+    pub(super) weight: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) operator: bool,
 }
@@ -91,7 +93,10 @@ pub(super) struct Agent {
     pub(super) wait: Option<Text>,
     pub(super) overflow: Option<Text>,
     pub(super) max_queued: Option<Spanned<u32>>,
+    pub(super) max_queued_per_caller: Option<Spanned<u32>>,
+    pub(super) ageing: Option<Text>,
     pub(super) queue_ttl: Option<Text>,
+    pub(super) queue_ttl_max: Option<Text>,
     pub(super) attempts: Option<Spanned<u32>>,
     pub(super) backoff_base: Option<Text>,
     pub(super) backoff_max: Option<Text>,

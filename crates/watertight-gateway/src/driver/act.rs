@@ -142,7 +142,12 @@ impl Driver {
                 self.shared.metrics.refused(&refusal.agent, known, refusal.reason);
                 self.shared.figures.refused(now, &refusal.agent, refusal.reason);
                 let retry_after = refusal.again.map(|again| again.since(now));
-                Told::Declined(Declined::Refused { reason: refusal.reason, agent: refusal.agent, retry_after })
+                Told::Declined(Declined::Refused {
+                    reason: refusal.reason,
+                    agent: refusal.agent,
+                    retry_after,
+                    bound: refusal.bound,
+                })
             }
             Answer::Conflict { first } => Told::Declined(Declined::Conflict { first }),
             Answer::NotFound => Told::Declined(Declined::NotFound),
@@ -229,7 +234,7 @@ pub(crate) fn collapse(shared: &Shared) {
 }
 
 pub(super) fn refused(agent: &AgentId, reason: Reason, retry_after: Option<Span>) -> Told {
-    Told::Declined(Declined::Refused { reason, agent: agent.clone(), retry_after })
+    Told::Declined(Declined::Refused { reason, agent: agent.clone(), retry_after, bound: None })
 }
 
 async fn attempt_of(

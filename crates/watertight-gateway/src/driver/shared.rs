@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
-use crate::{AgentSpec, Kept};
+use crate::{AgentSpec, CellLimits, Kept};
 
 /// How the cell is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
     /// Limits of the cell; the agents in it are those of `known`.
-    limits: Mutex<Settings>,
+    limits: Mutex<CellLimits>,
     /// How long the store keeps what has ended.
     pub(crate) kept: watch::Sender<Kept>,
     known: RwLock<BTreeMap<AgentId, Known>>,
@@ -84,7 +84,7 @@ impl Shared {
         clock: Clock,
         store: Store,
         hub: Arc<Hub>,
-        limits: Settings,
+        limits: CellLimits,
         kept: Kept,
         drains: Drains,
     ) -> Shared {
@@ -135,13 +135,12 @@ impl Shared {
             (name, AgentSettings { drain, ..known.spec.engine })
         };
         let agents = known.map(with_drain).collect();
-        Arc::new(Settings { agents, ..self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone() })
+        Arc::new(self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone().settings(agents))
     }
 
     /// Other limits for the next settings.
-    pub(crate) fn limit(&self, max_delegations: usize, max_behind: usize) {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        *limits = Settings { max_delegations, max_behind, ..limits.clone() };
+    pub(crate) fn limit(&self, limits: CellLimits) {
+        *self.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
     pub(crate) fn walls(&self) -> Arc<Vec<AgentView>> {

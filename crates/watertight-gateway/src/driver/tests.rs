@@ -16,7 +16,7 @@ use watertight_a2a::call::Call;
 use watertight_a2a::json::Json;
 use watertight_a2a::jsonrpc::Method;
 use watertight_engine::ids::{AgentId, Principal, TaskId};
-use watertight_engine::input::WireBudget;
+use watertight_engine::input::{WireBudget, WireQueue};
 use watertight_engine::record::{Cancel, Delivery, TaskState};
 use watertight_engine::settings::AgentSettings;
 use watertight_policy::bulkhead;
@@ -26,7 +26,7 @@ use watertight_policy::time::Span;
 use crate::agents::{AgentConfig, Mode};
 use crate::handle::{Accepted, Declined, Filter, Handle, NewCall, Trace, Want};
 use crate::hub::{End, EventKind, Item, Limits, Subscription, TaskView};
-use crate::{AgentSpec, Gateway, InMemory, Kept, Started, StoreSpec};
+use crate::{AgentSpec, CellLimits, Gateway, InMemory, Kept, Started, StoreSpec};
 
 use agent::{Does, FakeAgent, chunk, done, status, task};
 
@@ -46,8 +46,7 @@ async fn start_in(store: StoreSpec, agents: Vec<AgentSpec>) -> Handle {
         store,
         kept: Kept::default(),
         agents,
-        max_delegations: 1_000,
-        max_behind: 8,
+        cell: CellLimits { max_delegations: 1_000, max_behind: 8, ..CellLimits::default() },
         streams: Limits::default(),
     };
     Gateway::start(started).await.unwrap().handle
@@ -72,6 +71,7 @@ fn call(message: Value, want: Want) -> NewCall {
         want,
         wait: None,
         budget: WireBudget::default(),
+        queue: WireQueue::default(),
         parent: None,
         trace: Trace::default(),
     }

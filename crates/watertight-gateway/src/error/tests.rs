@@ -62,7 +62,12 @@ fn object(problem: &Problem) -> String {
 
 #[test]
 fn a_refusal_names_agent_limit_and_time() {
-    let refused = Declined::Refused { reason: Reason::BulkheadFull, agent: AgentId::new("hotels"), retry_after: None };
+    let refused = Declined::Refused {
+        reason: Reason::BulkheadFull,
+        agent: AgentId::new("hotels"),
+        retry_after: None,
+        bound: None,
+    };
     let problem = Problem::declined(refused, &AgentId::new("hotels"), None, Some(&AgentSettings::default()));
     assert_eq!(problem.status.as_u16(), 503);
     assert_eq!(problem.retry_after, Some(Span::from_secs(1)));

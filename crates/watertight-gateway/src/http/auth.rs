@@ -229,6 +229,7 @@ mod tests {
             token: Secret::new(format!("token-of-{name}")),
             agents,
             operator,
+            weight: 1,
         };
         let callers = [caller("alice", false, Some(vec![AgentId::new("hotels")])), caller("ops", true, None)];
         Auth::new(InstanceKey::generate().unwrap(), &callers, Tokens::none(), clock(), None)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
-use watertight_a2a::call::{Call, List, Send, TaskRef};
+use watertight_a2a::call::{Call, List, QueueWire, Send, TTL_PATH, TaskRef};
 use watertight_a2a::error::{A2a, Error};
 use watertight_a2a::event::wrap;
 use watertight_a2a::json;
@@ -16,10 +16,10 @@ use watertight_a2a::rest::query;
 use watertight_a2a::traceparent::TraceParent;
 use watertight_a2a::version::Version;
 use watertight_engine::ids::{AgentId, TaskId};
-use watertight_engine::input::WireBudget;
+use watertight_engine::input::{WireBudget, WireQueue};
 use watertight_engine::record::{ReplyKind, TaskState};
 use watertight_policy::reason::Reason;
-use watertight_policy::time::Time;
+use watertight_policy::time::{Span, Time};
 
 use super::auth::Who;
 use super::body::Body;
@@ -187,6 +187,7 @@ impl Line<'_> {
             return Err(no_push().into());
         }
         let named = send.peek.task_id.clone();
+        let queue = self.queue(send.peek.queue)?;
         let budget = send.peek.budget.clone().unwrap_or_default();
         let call = NewCall {
             principal: self.who.principal.clone(),
@@ -196,11 +197,26 @@ impl Line<'_> {
             want,
             wait: None,
             budget: WireBudget { remaining_s: budget.remaining_s, depth: budget.depth, fanout: budget.fanout },
+            queue,
             parent: budget.task.as_deref().and_then(TaskId::parse),
             trace: trace(&self.head.headers),
         };
         let submitted = self.router.handle().submit(call).await;
         submitted.map_err(|declined| self.declined(declined, named.as_deref()))
+    }
+
+    /// What is wanted for the time in which the message waits, if the agent allows that.
+    fn queue(&self, wire: QueueWire) -> Result<WireQueue, Problem> {
+        let ttl = wire.ttl_s.map(|seconds| Span::from_micros(seconds.saturating_mul(1_000_000)));
+        let max = self.router.agent(&self.agent).map(|agent| agent.settings.queue_ttl_max);
+        match max.filter(|max| ttl.is_some_and(|ttl| ttl > *max)) {
+            None => Ok(WireQueue { priority: wire.priority, ttl }),
+            Some(max) => {
+                let text =
+                    format!("must be at most {}: agent {} lets nobody wait longer", max.as_secs_f64(), self.agent);
+                Err(Error::invalid_params(TTL_PATH, text).into())
+            }
+        }
     }
 
     async fn task(&self, id: &str) -> Result<TaskView, Problem> {

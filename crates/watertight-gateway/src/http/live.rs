@@ -153,7 +153,7 @@ impl Live {
         let next = Arc::new(next);
         let before = self.state();
         // First the cell, then the door: whoever is let in finds the walls that it is told of.
-        self.common.handle.limit(next.max_delegations, next.max_behind);
+        self.common.handle.limit(next.cell());
         self.common.handle.keep(next.kept);
         self.common.handle.configure(next.started().agents).await.map_err(|e| e.to_string())?;
         let after = before.after(next.clone(), self.common.handle.now());

@@ -55,8 +55,13 @@ fn params(args: &SendArgs, message_id: &str) -> Result<Value, Failure> {
     budget.extend(args.budget.map(|seconds| ("remaining_s".to_owned(), json!(seconds))));
     budget.extend(args.depth.map(|depth| ("depth".to_owned(), json!(depth))));
     budget.extend(args.fanout.map(|fanout| ("fanout".to_owned(), json!(fanout))));
-    if !budget.is_empty() {
-        message["metadata"] = json!({ "x-budget": budget });
+    let mut queue = serde_json::Map::new();
+    queue.extend(args.priority.map(|priority| ("priority".to_owned(), json!(priority))));
+    queue.extend(args.ttl.map(|seconds| ("ttl_s".to_owned(), json!(seconds))));
+    for (name, wanted) in [("x-budget", budget), ("x-queue", queue)] {
+        if !wanted.is_empty() {
+            message["metadata"][name] = Value::Object(wanted);
+        }
     }
     let mut params = json!({ "message": message });
     if args.no_wait {

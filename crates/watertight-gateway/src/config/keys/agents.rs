@@ -181,12 +181,42 @@ pub(super) const KEYS: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "agents.*.max_queued_per_caller",
+        kind: Kind::Count,
+        otherwise: "`max_queued`",
+        least: "1",
+        example: "200",
+        doc: "Of those, one caller's; one more is refused (queue_full).",
+        more: "Less than `max_queued` where one caller must not fill the queue for the others.",
+        read: Read::Agent(|a| Value::count(a.settings.max_queued_per_caller)),
+        ..KEY
+    },
+    Key {
         path: "agents.*.queue_ttl",
         kind: Kind::Duration,
         default: Some("\"1h\""),
-        doc: "How long an accepted task may wait for a slot before it has expired.",
+        doc: "How long an accepted task may wait for a slot before it has expired, if its caller does not say.",
         more: "A task's own budget may end it earlier.",
         read: Read::Agent(|a| Value::Span(a.settings.queue_ttl)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.queue_ttl_max",
+        kind: Kind::Duration,
+        default: Some("\"24h\""),
+        otherwise: "or `queue_ttl`, if that is longer",
+        doc: "The longest that a caller may say (`x-queue`); more is refused.",
+        more: "Longer for work that may as well be done next week.",
+        read: Read::Agent(|a| Value::Span(a.settings.queue_ttl_max)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.ageing",
+        kind: Kind::Duration,
+        default: Some("\"5m\""),
+        doc: "A task that has waited so long goes before all that is more urgent.",
+        more: "Longer where priorities must hold over a long backlog; 0s: priorities mean nothing.",
+        read: Read::Agent(|a| Value::Span(a.settings.queue.ageing)),
         ..KEY
     },
     Key {

@@ -105,6 +105,16 @@ pub(super) const CALLERS: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "callers.*.weight",
+        kind: Kind::Count,
+        default: Some("1"),
+        least: "1",
+        doc: "How many of its waiting tasks go when it is its turn, among those of equal priority.",
+        more: "Callers take turns at an agent's queue; one with weight 3 gets three slots where another gets one.",
+        read: Read::Caller(|c| Value::Count(c.weight.into())),
+        ..KEY
+    },
+    Key {
         path: "callers.*.operator",
         kind: Kind::Flag,
         default: Some("false"),
@@ -153,6 +163,16 @@ pub(super) const SERVER: &[Key] = &[
         doc: "Messages that wait behind another one of their context or task; one more is refused.",
         more: "0: a busy task or context refuses at once (task_busy, context_queue_full).",
         read: Read::Gateway(|c| Value::count(c.max_behind)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_queued_per_tenant",
+        kind: Kind::Count,
+        default: Some("100000"),
+        least: "1",
+        doc: "Accepted tasks of one tenant that may wait for slots, at all agents; one more is refused (queue_full).",
+        more: "Less than `max_delegations` where one tenant must not take all of those.",
+        read: Read::Gateway(|c| Value::count(c.max_queued_per_tenant)),
         ..KEY
     },
     Key {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use watertight_gateway::config;
+
 use super::Gateway;
 
 pub(super) const SEND_HELP: &str = "Examples:
@@ -13,6 +15,7 @@ pub(super) const SEND_HELP: &str = "Examples:
   echo \"two nights\" | watertight send hotels -
   watertight send hotels \"the cheaper one\" --task ID
   watertight send hotels \"quickly\" --budget 5 --fanout 2
+  watertight send hotels \"when there is time\" --no-wait --priority 10 --ttl 2h
 
 Exit codes: 0 the agent answered; 1 the task failed; 3 refused, the message says the reason; 5 the task asks back, or is \
 still at work. With --no-wait 0 means accepted.";
@@ -41,6 +44,12 @@ pub(in crate::cli) struct SendArgs {
     /// How many delegations the agent may start.
     #[arg(long, value_name = "N")]
     pub(in crate::cli) fanout: Option<u32>,
+    /// 0 to 100: of what waits for the agent, more goes first. Without it, 50.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(in crate::cli) priority: Option<u8>,
+    /// How long it may wait for its start, such as 10s or 2h; then it has expired.
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
+    pub(in crate::cli) ttl: Option<u64>,
     /// Print the answer as it comes. A line that breaks is joined again where it was left.
     #[arg(long, conflicts_with = "no_wait")]
     pub(in crate::cli) stream: bool,
@@ -49,6 +58,14 @@ pub(in crate::cli) struct SendArgs {
     pub(in crate::cli) no_wait: bool,
     #[command(flatten)]
     pub(in crate::cli) gateway: Gateway,
+}
+
+fn whole_seconds(said: &str) -> Result<u64, String> {
+    let micros = config::length_of_time(said)?.as_micros();
+    match micros % 1_000_000 == 0 && micros > 0 {
+        true => Ok(micros / 1_000_000),
+        false => Err("whole seconds, at least one".to_owned()),
+    }
 }
 
 /// One part of the message.
