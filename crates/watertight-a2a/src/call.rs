@@ -380,7 +380,8 @@ fn read_send(params: Json) -> Result<Send, Error> {
         Some(queue) => queue,
         None => queue::read(metadata.1, "metadata")?.unwrap_or_default(),
     };
-    let fingerprint = fingerprint(parts, task_id.as_deref(), context_id.as_deref(), &references);
+    let tenant = root.tenant()?;
+    let fingerprint = fingerprint(parts, task_id.as_deref(), context_id.as_deref(), &references, tenant.as_deref());
     let peek = SendPeek {
         message_id,
         task_id,
@@ -390,7 +391,7 @@ fn read_send(params: Json) -> Result<Send, Error> {
         return_immediately: settings.flag("returnImmediately")?.unwrap_or(false),
         history_length: settings.int("historyLength", LENGTH)?,
         push_config: settings.object(PUSH_NAMES[0])?.or(settings.object(PUSH_NAMES[1])?).is_some(),
-        tenant: root.tenant()?,
+        tenant,
         budget,
         queue,
         fingerprint,
@@ -513,7 +514,13 @@ impl BudgetWire {
     }
 }
 
-fn fingerprint(parts: Value<'_>, task: Option<&str>, context: Option<&str>, references: &[String]) -> Fingerprint {
+fn fingerprint(
+    parts: Value<'_>,
+    task: Option<&str>,
+    context: Option<&str>,
+    references: &[String],
+    tenant: Option<&str>,
+) -> Fingerprint {
     let mut out = Vec::new();
     let mut object = ObjectWriter::open(&mut out);
     if let Some(context) = context {
@@ -531,6 +538,9 @@ fn fingerprint(parts: Value<'_>, task: Option<&str>, context: Option<&str>, refe
     object.string("role", "ROLE_USER");
     if let Some(task) = task {
         object.string("taskId", task);
+    }
+    if let Some(tenant) = tenant {
+        object.string("tenant", tenant);
     }
     object.close();
     Fingerprint::of_text(&out)

@@ -9,6 +9,8 @@ pub enum Version {
     V03,
     /// Anything else; holds what was asked for, cleaned and bounded.
     Unsupported(String),
+    /// Several that differ; holds two of them, cleaned and bounded.
+    Differing(String),
 }
 
 impl Version {
@@ -26,14 +28,17 @@ impl Version {
         }
     }
 
-    /// Joins header and query: both may be given if they agree, else the header's word stands as unsupported.
-    pub fn of_request(header: Option<&str>, query: Option<&str>) -> Version {
-        let given = |value: &&str| !value.trim().is_empty();
-        match (header.filter(given), query.filter(given)) {
-            (Some(header), Some(query)) if Version::parse(Some(header)) != Version::parse(Some(query)) => {
-                Version::Unsupported(crate::text::clean(&format!("{header} and {query}"), 64))
+    /// What a request asks for in all the places where it may say so: headers, and the query. A list in one value, as
+    /// proxies make of repeated headers, is as many values; all of them have to agree.
+    pub fn of_request<'a>(said: impl IntoIterator<Item = &'a str>) -> Version {
+        let all: Vec<&str> =
+            said.into_iter().flat_map(|value| value.split(',')).map(str::trim).filter(|one| !one.is_empty()).collect();
+        let version = Version::parse(all.first().copied());
+        match all.iter().find(|other| Version::parse(Some(other)) != version) {
+            None => version,
+            Some(other) => {
+                Version::Differing(crate::text::clean(&format!("{} and {other}", all.first().unwrap_or(other)), 64))
             }
-            (header, query) => Version::parse(header.or(query)),
         }
     }
 }
@@ -69,10 +74,20 @@ mod tests {
     }
 
     #[test]
-    fn header_and_query_must_agree() {
-        assert_eq!(Version::of_request(Some("1.0"), Some("1.0.2")), Version::V1);
-        assert_eq!(Version::of_request(None, Some("1.0")), Version::V1);
-        assert_eq!(Version::of_request(Some(""), Some("1.0")), Version::V1);
-        assert_eq!(Version::of_request(Some("1.0"), Some("0.3")), Version::Unsupported("1.0 and 0.3".to_owned()));
+    fn what_is_said_several_times_must_agree() {
+        let differing = |text: &str| Version::Differing(text.to_owned());
+        for (said, version) in [
+            (&[][..], Version::V03),
+            (&["", " , "], Version::V03),
+            (&["1.0", "1.0.2"], Version::V1),
+            (&["1.0, 1.0", "1"], Version::V1),
+            (&["", "1.0"], Version::V1),
+            (&["0.3", "0.3.1"], Version::V03),
+            (&["2.0", "2.0"], Version::Unsupported("2.0".to_owned())),
+            (&["1.0", "0.3"], differing("1.0 and 0.3")),
+            (&["1.0, 1.0,9\u{7}"], differing("1.0 and 9\u{fffd}")),
+        ] {
+            assert_eq!(Version::of_request(said.iter().copied()), version, "{said:?}");
+        }
     }
 }

@@ -61,17 +61,17 @@ impl Line<'_> {
 
     /// Whether the caller speaks the version that is spoken here.
     pub(super) fn version(&self) -> Result<(), Problem> {
-        let said: Vec<&str> =
-            self.head.headers.get_all("a2a-version").iter().filter_map(|value| value.to_str().ok()).collect();
-        let header = Some(said.join(", ")).filter(|said| !said.trim().is_empty());
         let asked = self.head.uri.query().and_then(|text| query::joined(text, "a2a-version"));
-        let wrong = match Version::of_request(header.as_deref(), asked.as_deref()) {
+        let headers = || self.head.headers.get_all("a2a-version").iter().filter_map(|value| value.to_str().ok());
+        let said = || headers().chain(asked.as_deref());
+        let wrong = match Version::of_request(said()) {
             Version::V1 => return Ok(()),
-            Version::V03 if header.or(asked).is_some_and(|said| !said.trim().is_empty()) => {
+            Version::V03 if said().any(|said| !said.trim().is_empty()) => {
                 "A2A version 0.3 is not spoken here".to_owned()
             }
             Version::V03 => "no A2A version is named, which means 0.3, and 0.3 is not spoken here".to_owned(),
             Version::Unsupported(version) => format!("A2A version {version} is not spoken here"),
+            Version::Differing(versions) => format!("the request names differing A2A versions, {versions}"),
         };
         let text = format!("{wrong}; send the header `A2A-Version: 1.0`");
         Err(Error::a2a(A2a::VersionNotSupported).message(text).with("supportedVersions", "1.0").into())

@@ -64,6 +64,24 @@ fn a_message_id_that_is_used_for_something_else_is_a_conflict() {
 }
 
 #[test]
+fn a_repeat_for_another_tenant_of_the_agent_is_a_conflict() {
+    let agent = Agent::echo();
+    let gateway = Config::new().agent("once", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let said = message("refund 10");
+    let first = client.rpc("once", "SendMessage", &json!({"message": said, "tenant": "acme"})).expect("an answer");
+    for other in [json!({"message": said, "tenant": "globex"}), json!({"message": said})] {
+        let fault = client.rpc("once", "SendMessage", &other).expect_err("somebody else's refund");
+        assert_eq!((fault.code, fault.reason.as_str()), (-32602, "message_id_conflict"), "{fault:?}");
+    }
+    // The same, said in the path.
+    let body = json!({"message": said}).to_string();
+    let again = client.http("POST", "/agents/once/acme/message:send", &[("a2a-version", "1.0")], body.as_bytes());
+    assert_eq!(id(&again.unwrap().bare().expect("the first one's task")["task"]), id(&first["task"]));
+    assert_eq!(agent.peer.executions(), 1);
+}
+
+#[test]
 fn the_same_id_toward_another_agent_is_another_message() {
     let (one, two) = (Agent::echo(), Agent::echo());
     let gateway = Config::new().agent("one", &one.url(), &[]).agent("two", &two.url(), &[]).start();

@@ -295,13 +295,17 @@ fn only_version_1_0_is_spoken() {
     let agent = Agent::echo();
     let gateway = Config::new().agent("any", &agent.url(), &[]).start();
     let client = gateway.client();
-    let rpc = |query: &str, version: Option<&str>| {
+    // Lines of a header, and of one line what proxies make of several.
+    let lines = |version: Option<&'static str>| -> Vec<(&str, &str)> {
+        version.into_iter().flat_map(|all| all.split('|')).map(|one| ("a2a-version", one)).collect()
+    };
+    let rpc = |query: &str, version: Option<&'static str>| {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}).to_string();
-        let headers: Vec<(&str, &str)> = version.iter().map(|version| ("a2a-version", *version)).collect();
+        let headers = lines(version);
         client.http("POST", &format!("/agents/any{query}"), &headers, body.as_bytes()).unwrap().outcome()
     };
-    let rest = |query: &str, version: Option<&str>| {
-        let headers: Vec<(&str, &str)> = version.iter().map(|version| ("a2a-version", *version)).collect();
+    let rest = |query: &str, version: Option<&'static str>| {
+        let headers = lines(version);
         client.http("GET", &format!("/agents/any/tasks{query}"), &headers, b"").unwrap().bare()
     };
     for (query, version) in [
@@ -311,6 +315,9 @@ fn only_version_1_0_is_spoken() {
         ("?A2A-Version=1.0", None),
         ("?a2a-version=1.0.1&x=y", None),
         ("?A2A-Version=1.0", Some("1.0")),
+        ("", Some("1.0|1.0")),
+        ("", Some("1.0, 1")),
+        ("?a2a-version=1&A2A-Version=1.0", Some("1.0|1.0.2|")),
     ] {
         assert!(rpc(query, version).is_ok() && rest(query, version).is_ok(), "{query} {version:?}");
     }
@@ -322,8 +329,11 @@ fn only_version_1_0_is_spoken() {
         ("?A2A-Version=0.3", None, "A2A version 0.3 is not spoken here"),
         ("", Some("99.0"), "A2A version 99.0 is not spoken here"),
         ("", Some("1.7"), "A2A version 1.7 is not spoken here"),
-        ("?A2A-Version=0.3", Some("1.0"), "A2A version 1.0 and 0.3 is not spoken here"),
-        ("?A2A-Version=1.0&a2a-version=0.3", None, "A2A version 1.0, 0.3 is not spoken here"),
+        ("", Some("0.3|0.3"), "A2A version 0.3 is not spoken here"),
+        ("?A2A-Version=0.3", Some("1.0"), "the request names differing A2A versions, 1.0 and 0.3;"),
+        ("?A2A-Version=1.0&a2a-version=0.3", None, "the request names differing A2A versions, 1.0 and 0.3;"),
+        ("", Some("1.0|1.7"), "the request names differing A2A versions, 1.0 and 1.7;"),
+        ("", Some("1.0,2.0, 1.0"), "the request names differing A2A versions, 1.0 and 2.0;"),
     ] {
         let (rpc, rest) = (rpc(query, version).unwrap_err(), rest(query, version).unwrap_err());
         assert_eq!((rpc.code, rpc.reason.as_str()), (-32009, "VERSION_NOT_SUPPORTED"), "{query} {version:?}");
