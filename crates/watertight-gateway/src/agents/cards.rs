@@ -308,14 +308,15 @@ pub(super) fn places(config: &AgentConfig) -> Vec<Uri> {
     config.card.clone().map_or_else(|| well_known(&config.url), |place| vec![place])
 }
 
-/// Below the URL, and at the root of its host.
+/// Below the URL, and at the root of its host; with the URL's query, which may hold what opens the door.
 fn well_known(url: &Uri) -> Vec<Uri> {
     const SUFFIX: &str = "/.well-known/agent-card.json";
     let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else { return Vec::new() };
     let below = url.path().trim_end_matches('/');
-    let mut places = vec![format!("{scheme}://{authority}{below}{SUFFIX}")];
+    let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut places = vec![format!("{scheme}://{authority}{below}{SUFFIX}{query}")];
     if !below.is_empty() {
-        places.push(format!("{scheme}://{authority}{SUFFIX}"));
+        places.push(format!("{scheme}://{authority}{SUFFIX}{query}"));
     }
     places.iter().filter_map(|place| place.parse().ok()).collect()
 }

@@ -60,8 +60,9 @@ fn an_agent_needs_no_card() {
     let gateway = Config::new().agent("a", &format!("{}rpc/here?k=v", peer.url()), &[]).start();
     works(&gateway);
     assert_eq!((card(&gateway), peer.received()[0].head.line.as_str()), (Value::Null, "POST /rpc/here?k=v HTTP/1.1"));
-    let asked: Vec<String> = peer.cards().iter().map(|one| one.path().to_owned()).collect();
-    assert_eq!(asked[..2], ["/rpc/here/.well-known/agent-card.json", "/.well-known/agent-card.json"]);
+    let asked: Vec<String> = peer.cards().iter().map(|one| one.head.line.clone()).collect();
+    let place = |path: &str| format!("GET {path}/.well-known/agent-card.json?k=v HTTP/1.1");
+    assert_eq!(asked[..2], [place("/rpc/here"), place("")], "the query is kept");
 }
 
 #[test]
