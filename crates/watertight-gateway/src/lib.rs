@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod relay;
 mod states;
 pub mod tokens;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use watertight_engine::ids::{AgentId, Principal};
 use watertight_engine::record::Row;
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::time::Span;
-use watertight_store::{Lease, Store};
+use watertight_store::Store;
 
 use driver::drains::Drains;
 
@@ -169,21 +170,21 @@ impl Gateway {
     /// Opens the store, picks up what it holds, and starts to work. Must be called inside a tokio runtime.
     pub async fn start(started: Started) -> Result<Gateway, StartError> {
         let opening = tokio::task::spawn_blocking(move || open(started.store));
-        let (store, lease, rows, drains) = opening.await.map_err(|error| StartError::Store(error.to_string()))??;
-        let clock = clock::Clock::anchored(lease.now);
+        let Opened { store, fence, clock, rows, drains } =
+            opening.await.map_err(|error| StartError::Store(error.to_string()))??;
         let hub = Arc::new(hub::Hub::new(started.streams));
         let shared = driver::shared::Shared::new(clock.clone(), store, hub, started.cell, started.kept, drains);
         let shared = Arc::new(shared);
         let handle = handle::Handle::new(shared.clone());
         handle.configure(started.agents).await?;
-        let seed = clock::random().map(u64::from_be_bytes).unwrap_or(lease.fence);
+        let seed = clock::random().map(u64::from_be_bytes).unwrap_or(fence);
         tokio::spawn(prune(shared.clone()));
         // A thread of its own: however many attempts and readers keep the runtime's workers busy, the cell gets its
         // turn from the operating system, and refusals and timers with it.
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new()
             .name("cell-0".to_owned())
-            .spawn(move || runtime.block_on(driver::Driver::start(shared, rows, seed, lease.fence)))
+            .spawn(move || runtime.block_on(driver::Driver::start(shared, rows, seed, fence)))
             .map_err(|error| StartError::Thread(error.to_string()))?;
         Ok(Gateway { handle })
     }
@@ -211,18 +212,29 @@ async fn prune(shared: Arc<driver::shared::Shared>) {
     }
 }
 
-fn open(spec: StoreSpec) -> Result<(Store, Lease, Vec<Row>, Drains), StartError> {
+/// What a start finds in the store.
+struct Opened {
+    store: Store,
+    fence: u64,
+    clock: clock::Clock,
+    rows: Vec<Row>,
+    drains: Drains,
+}
+
+/// The clock runs from the lease on, however long loading takes.
+fn open(spec: StoreSpec) -> Result<Opened, StartError> {
     let (store, lease) = match &spec {
         StoreSpec::File(directory) => {
             Store::open(directory, 0).map_err(|error| StartError::Store(error.to_string()))?
         }
         StoreSpec::Memory => Store::memory(),
     };
+    let clock = clock::Clock::anchored(lease.now);
     let rows = store.load().map_err(|error| StartError::Store(error.to_string()))?;
     // After the store, whose lock says that nobody else is here.
     let drains = Drains::open(match &spec {
         StoreSpec::File(directory) => Some(directory),
         StoreSpec::Memory => None,
     });
-    Ok((store, lease, rows, drains))
+    Ok(Opened { store, fence: lease.fence, clock, rows, drains })
 }

@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use super::connect::{self, Origin, Socket};
-use crate::http::workers;
+use crate::worker;
 
 /// Unused connections kept at most.
 const MAX_IDLE: usize = 256;
@@ -195,7 +195,7 @@ impl Kept {
 }
 
 fn here() -> usize {
-    workers::number() % SHELVES
+    worker::number() % SHELVES
 }
 
 /// Closes what was not used in time, until nothing is kept.

@@ -14,7 +14,7 @@ use watertight_engine::input::Input;
 use watertight_engine::record::Row;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
-use watertight_store::{Lease, ReadError, Record, Store};
+use watertight_store::{ReadError, Record, Store};
 
 use super::inbox::line_of;
 use super::shared::Health;
@@ -56,12 +56,12 @@ impl Driver {
         let mut pause = AGAIN.0;
         loop {
             match self.load().await {
-                Ok((lease, rows)) => {
+                Ok((fence, rows)) => {
                     // Every answer that was out has been given by now.
                     let durable = self.shared.inbox.take_durable();
                     self.answered(durable);
                     self.take_what_is_due();
-                    if self.resume(lease, rows, parked).await {
+                    if self.resume(fence, rows, parked).await {
                         break;
                     }
                 }
@@ -102,22 +102,23 @@ impl Driver {
         }
     }
 
-    async fn load(&self) -> Result<(Lease, Vec<Row>), String> {
+    async fn load(&self) -> Result<(u64, Vec<Row>), String> {
         let (store, shared) = (self.shared.store.clone(), self.shared.clone());
         let load = move |store: Store| {
             let lease = store.relet().map_err(|error| error.to_string())?;
+            // From the lease on, however long loading takes.
+            shared.clock.advance_to(lease.now);
             let mut rows = store.load().map_err(|error| error.to_string())?;
             rows.extend(shared.shelf.live());
-            Ok((lease, rows))
+            Ok((lease.fence, rows))
         };
         let loaded = tokio::task::spawn_blocking(move || load(store)).await;
         loaded.unwrap_or_else(|_| Err("loading panicked".to_owned()))
     }
 
     /// A new cell in the place of the old one. `false`: it could not be made.
-    async fn resume(&mut self, lease: Lease, rows: Vec<Row>, parked: Option<TaskId>) -> bool {
-        self.shared.clock.advance_to(lease.now);
-        self.fence = lease.fence;
+    async fn resume(&mut self, fence: u64, rows: Vec<Row>, parked: Option<TaskId>) -> bool {
+        self.fence = fence;
         self.pending.clear();
         let empty = Cell::new(self.settings.clone(), self.seed);
         let old = std::mem::replace(&mut self.cell, empty);

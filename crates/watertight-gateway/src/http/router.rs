@@ -105,10 +105,11 @@ impl Route<'_> {
         }
     }
 
-    /// What it answers to; for HTTP+JSON, the binding knows.
-    fn methods(&self) -> &'static [&'static str] {
+    /// What it answers to, and in whose shape it refuses.
+    fn face(&self) -> Face {
         match self {
-            Route::Rpc(_) | Route::ResetBreaker(_) | Route::Drain(_) | Route::Resume(_) | Route::Reload => &["POST"],
+            Route::Rpc(_) => Face::JsonRpc,
+            Route::ResetBreaker(_) | Route::Drain(_) | Route::Resume(_) | Route::Reload => Face::Http(&["POST"]),
             Route::Index
             | Route::Health
             | Route::Ready
@@ -118,35 +119,34 @@ impl Route<'_> {
             | Route::Delegations
             | Route::Delegation(_)
             | Route::Tree(_)
-            | Route::Card(_) => &["GET", "HEAD"],
-            Route::Rest(..) | Route::Nothing => &[],
+            | Route::Card(_) => Face::Http(&["GET", "HEAD"]),
+            Route::Rest(..) | Route::Nothing => Face::Rest,
         }
     }
+}
 
-    /// The same in words.
-    fn takes(&self) -> String {
+/// Who is spoken to at a path.
+enum Face {
+    JsonRpc,
+    /// With these methods.
+    Http(&'static [&'static str]),
+    /// The binding knows its methods, or there is nothing.
+    Rest,
+}
+
+impl Face {
+    /// The refusal of a method that it does not take.
+    fn refusal(&self, method: &Method) -> Option<Response<Body>> {
         match self {
-            Route::Rpc(_) => {
-                "this takes JSON-RPC by POST; the agent's card is at .well-known/agent-card.json below it, \
-                              and HTTP+JSON at message:send and tasks"
-                    .to_owned()
+            Face::JsonRpc if *method != Method::POST => {
+                let takes = "this takes JSON-RPC by POST; the agent's card is at .well-known/agent-card.json below it, \
+                             and HTTP+JSON at message:send and tasks";
+                Some(wrong_method(&["POST"], takes))
             }
-            Route::Index
-            | Route::Health
-            | Route::Ready
-            | Route::Metrics
-            | Route::Agents
-            | Route::ResetBreaker(_)
-            | Route::Drain(_)
-            | Route::Resume(_)
-            | Route::Config
-            | Route::Reload
-            | Route::Delegations
-            | Route::Delegation(_)
-            | Route::Tree(_)
-            | Route::Card(_)
-            | Route::Rest(..)
-            | Route::Nothing => format!("this takes {}", self.methods().join(" and ")),
+            Face::Http(methods) if !methods.contains(&method.as_str()) => {
+                Some(wrong_method(methods, &format!("this takes {}", methods.join(" and "))))
+            }
+            Face::JsonRpc | Face::Http(_) | Face::Rest => None,
         }
     }
 }
@@ -203,8 +203,8 @@ impl Router {
         if matches!(route, Route::Nothing) {
             return plain(&nothing(head.uri.path()));
         }
-        if !matches!(route, Route::Rest(..)) && !route.methods().contains(&head.method.as_str()) {
-            return wrong_method(route.methods(), &route.takes());
+        if let Some(refusal) = route.face().refusal(&head.method) {
+            return refusal;
         }
         match route {
             Route::Index => self.guarded(&head.uri, &head.headers, index),
@@ -378,24 +378,9 @@ impl Service for Router {
         let text = "the gateway made a mistake; it is in its log";
         let mut problem = Problem::of(Reason::Internal, text);
         problem.error.code = INTERNAL;
-        match self.public.route(uri.path(), &HeaderMap::new(), IpAddr::from([0, 0, 0, 0])) {
-            Route::Rpc(_) => rpc::problem(&Id::null(), problem),
-            Route::Index
-            | Route::Health
-            | Route::Ready
-            | Route::Metrics
-            | Route::Agents
-            | Route::ResetBreaker(_)
-            | Route::Drain(_)
-            | Route::Resume(_)
-            | Route::Config
-            | Route::Reload
-            | Route::Delegations
-            | Route::Delegation(_)
-            | Route::Tree(_)
-            | Route::Card(_)
-            | Route::Rest(..)
-            | Route::Nothing => plain(&problem),
+        match self.public.route(uri.path(), &HeaderMap::new(), IpAddr::from([0, 0, 0, 0])).face() {
+            Face::JsonRpc => rpc::problem(&Id::null(), problem),
+            Face::Http(_) | Face::Rest => plain(&problem),
         }
     }
 }

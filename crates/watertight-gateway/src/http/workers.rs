@@ -4,7 +4,6 @@
 //! A new connection goes to the thread that has the fewest. Assumes that nothing on them waits for a disk: look-ups have
 //! threads of their own. What belongs to no connection runs on the runtime that the process was started with.
 
-use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,17 +12,10 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
+use crate::worker;
+
 /// Threads that wait for a disk, for each worker.
 const BLOCKING: usize = 64;
-
-thread_local! {
-    static NUMBER: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The number of the worker whose thread this is, from 1; 0 on all other threads.
-pub(crate) fn number() -> usize {
-    NUMBER.get()
-}
 
 /// See the module's header. Dropped, they end at once, with all that still runs on them.
 pub struct Workers {
@@ -73,7 +65,7 @@ impl Worker {
         let (stop, handle) = (CancellationToken::new(), runtime.handle().clone());
         let stopped = stop.clone();
         let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
-            NUMBER.set(number);
+            worker::become_number(number);
             runtime.block_on(stopped.cancelled());
             // What still waits for a disk is not waited for.
             runtime.shutdown_background();
