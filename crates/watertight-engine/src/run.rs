@@ -285,6 +285,10 @@ impl Engine {
             // Whatever ended it, nothing was learnt of the agent's health: the next one is the trial.
             self.sample(task, Sample::Neutral);
         }
+        if let Some(live) = self.live.get_mut(&task) {
+            // They are this turn's: the next one may end without having begun.
+            (live.dispatched, live.waited) = (None, Span::ZERO);
+        }
     }
 
     /// The task asks its caller for something, for as long as that may take from its last change on.

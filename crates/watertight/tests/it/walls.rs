@@ -3,8 +3,10 @@
 use std::sync::Mutex;
 use std::thread;
 
+use serde_json::json;
+
 use crate::agent::{Agent, Step, length, slow};
-use crate::client::answer_text;
+use crate::client::{answer_text, id, message, state};
 use crate::clock::{eventually, ms, now, percentile};
 use crate::gateway::Config;
 use crate::peer::{After, Card, Peer};
@@ -195,4 +197,26 @@ fn the_slots_are_the_agents_alone() {
             assert_eq!(answer_text(&client.send("free", "go").expect("it is free")), "free");
         }
     });
+}
+
+#[test]
+fn a_turn_that_never_began_has_no_time_of_its_own() {
+    let agent = Agent::start(Card::Plain, |text| match text {
+        "ask" => vec![Step::Ask("which day?")],
+        _ => slow(text, ms(30_000)),
+    });
+    let tight = ["max_in_flight = 1", "queue_ttl = \"300ms\""];
+    let gateway = Config::new().agent("tight", &agent.url(), &tight).start();
+    let client = gateway.client();
+    let asks = client.send("tight", "ask").expect("a question");
+    client.submit("tight", "hog").expect("a task");
+    eventually(ms(5_000), "the slot is taken", || (agent.running() == 1).then_some(()));
+    let mut answer = message("Monday");
+    answer["taskId"] = asks["id"].clone();
+    let params = json!({"message": answer, "configuration": {"returnImmediately": true}});
+    client.rpc("tight", "SendMessage", &params).expect("it waits for the slot");
+    let state = || client.get("tight", id(&asks)).ok().filter(|task| state(task) == "FAILED");
+    let over = eventually(ms(5_000), "it has waited too long", state);
+    assert_eq!(over["metadata"]["watertight"]["reason"], "expired", "{over}");
+    assert_eq!(gateway.metric("call_seconds_count", "tight"), Some(1.0), "the turn before it, and no other");
 }
