@@ -70,6 +70,7 @@ pub struct Metrics {
     pruned: Counter,
     delegations: Gauge<i64>,
     evictions: Counter<u64, AtomicU64>,
+    unknown_events: Family<OfAgent, Counter>,
 }
 
 impl Default for Metrics {
@@ -111,6 +112,7 @@ impl Metrics {
             pruned: Counter::default(),
             delegations: Gauge::default(),
             evictions: Counter::default(),
+            unknown_events: Family::default(),
         };
         metrics.register();
         metrics
@@ -143,6 +145,8 @@ impl Metrics {
         r.register("tasks_removed", "Tasks that were removed after their retention", self.pruned.clone());
         r.register("cell_reloads", "Times that the cell was loaded again from its store", self.reloads.clone());
         r.register("stream_evictions", "Streams closed because their reader stayed full", self.evictions.clone());
+        let help = "Events of an unknown kind in the agent's streams, which were passed over";
+        r.register("unknown_events", help, self.unknown_events.clone());
         r.register("delegations", "Delegations in memory", self.delegations.clone());
     }
 
@@ -218,6 +222,10 @@ impl Metrics {
 
     pub(crate) fn reloaded(&self) {
         self.reloads.inc();
+    }
+
+    pub(crate) fn passed_over(&self, agent: &AgentId) {
+        self.unknown_events.get_or_create(&OfAgent { agent: agent.to_string() }).inc();
     }
 }
 

@@ -16,7 +16,7 @@ use watertight_engine::record::{Delivery, ReplyKind, TaskState};
 use watertight_policy::acceptance::{Measure, PeerState};
 use watertight_policy::reason::Reason;
 
-use crate::agents::{self, Relay};
+use crate::agents::{self, News, Relay};
 use crate::driver::shared::Shared;
 use crate::hub::{self, Live};
 use crate::states::state_of;
@@ -157,6 +157,13 @@ impl Relay for Ear {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    fn learnt(&mut self, news: News) {
+        match news {
+            News::Unknown => self.shared.metrics.passed_over(&self.live.agent),
+            News::Streaming | News::Heartbeat | News::Lost | News::Polled | News::Silent { .. } => {}
+        }
     }
 }
 

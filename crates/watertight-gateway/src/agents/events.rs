@@ -2,6 +2,9 @@
 //!
 //! The form is chosen by the first bytes, and by the Content-Type where they do not say. Every event that is complete is
 //! given out, in order, before the end of the stream is. Events and lines are bounded each, and all events together.
+//!
+//! An event of an unknown kind in a stream is passed over: a later version may have more of them. A stream of nothing else
+//! is no answer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,6 +28,8 @@ pub(super) enum Next {
     Event(Box<Event>),
     /// Bytes came, and no event with them.
     Alive,
+    /// An event of a kind that this version of A2A does not know.
+    Unknown,
     /// The answer is over.
     End(Ending),
 }
@@ -56,6 +61,8 @@ pub(super) struct Events {
     /// Bytes of all events.
     taken: usize,
     given: usize,
+    /// The first event of an unknown kind, as the fault that it is if nothing else comes.
+    unknown: Option<Failure>,
     now: Time,
 }
 
@@ -71,7 +78,7 @@ enum Form {
 impl Events {
     pub(super) fn new(answer: Answer, limits: Limits, max_event: usize, now: Time) -> Events {
         let (form, ready) = (Form::Unknown(BytesMut::new()), VecDeque::new());
-        Events { answer, form, limits, max_event, ready, ended: None, taken: 0, given: 0, now }
+        Events { answer, form, limits, max_event, ready, ended: None, taken: 0, given: 0, unknown: None, now }
     }
 
     /// The next event, or sign of life, or the end. `idle`: the longest silence.
@@ -219,14 +226,19 @@ impl Events {
     }
 
     fn read(&mut self, text: Bytes) -> Next {
-        let is_event = matches!(self.form, Form::Events(_) | Form::Lines(_)) || self.given > 0;
+        let in_stream = matches!(self.form, Form::Events(_) | Form::Lines(_));
+        let is_event = in_stream || self.given > 0 || self.unknown.is_some();
         let head = if is_event { reply::Head::EVENT } else { self.answer.head.for_reply() };
         let result = match self.answer.asked.read(text, head, &self.limits) {
             Ok(result) => result,
             Err(fault) => {
-                let nothing = matches!(&fault, ReplyFault::Malformed(bad) if bad.what == What::Empty);
+                let wrong = |wrong: What| matches!(&fault, ReplyFault::Malformed(bad) if bad.what == wrong);
+                let (nothing, unknown) = (wrong(What::Empty), wrong(What::NoEnvelope));
                 let taken = matches!(fault, ReplyFault::AcceptedUnconfirmed { .. });
                 let mut failure = Failure::of_reply(fault, &self.answer.head, self.now);
+                if is_event && unknown {
+                    return self.pass_over(failure);
+                }
                 if taken || (nothing && self.answer.head.status == 202) {
                     (failure.reason, failure.delivery) = (Reason::OutcomeUnknown, Delivery::Delivered);
                     return Next::End(Ending::Accepted(failure));
@@ -239,13 +251,28 @@ impl Events {
                 self.given += 1;
                 Next::Event(Box::new(event))
             }
+            Err(What::NoEnvelope) if is_event => {
+                self.pass_over(Failure::of_event(&What::NoEnvelope, result.as_bytes()))
+            }
             Err(what) => Next::End(Ending::Said(Failure::of_event(&what, result.as_bytes()))),
         }
     }
 
-    fn ending(&self, ended: Result<(), BodyStop>) -> Ending {
+    fn pass_over(&mut self, failure: Failure) -> Next {
+        if self.unknown.is_none() {
+            let event = failure.detail.excerpt.as_deref().unwrap_or("");
+            tracing::info!(event, "events of an unknown kind are passed over; this is the first of its stream");
+            self.unknown = Some(failure);
+        }
+        Next::Unknown
+    }
+
+    fn ending(&mut self, ended: Result<(), BodyStop>) -> Ending {
         match ended {
-            Ok(()) => Ending::Clean,
+            Ok(()) => match self.unknown.take().filter(|_| self.given == 0) {
+                Some(failure) => Ending::Said(failure),
+                None => Ending::Clean,
+            },
             Err(stop @ (BodyStop::TooLarge(_) | BodyStop::Malformed(_))) => {
                 Ending::Said(Failure::of_body(&stop, &self.answer.head))
             }

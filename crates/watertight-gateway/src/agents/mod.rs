@@ -79,6 +79,8 @@ pub enum News {
     Streaming,
     /// Bytes came on the stream: an event, part of one, or a comment that only says that it lives.
     Heartbeat,
+    /// An event of an unknown kind came on the stream, and was passed over.
+    Unknown,
     /// The stream ended, broke or went silent before the turn was over. The agent is asked how the task stands.
     Lost,
     /// An answer to a poll: the agent lives, whatever it said.

@@ -201,6 +201,7 @@ impl<'a> Turn<'a> {
             };
             match next {
                 Next::Alive => self.relay.learnt(News::Heartbeat),
+                Next::Unknown => self.relay.learnt(News::Unknown),
                 Next::Event(event) => {
                     let is_task = matches!(event.body, Body::Task(_));
                     let interrupted = event.state().is_some_and(|state| state.is_interrupted());

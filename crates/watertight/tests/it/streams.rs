@@ -75,6 +75,34 @@ fn an_early_end_is_made_good_by_asking() {
 }
 
 #[test]
+fn events_of_an_unknown_kind_are_passed_over_and_are_no_answer_alone() {
+    let agent = Peer::start(Card::Streaming, |request, wire| {
+        let (news, more) = (json!({"progressUpdate": {"percent": 40}}), json!({"taskHint": {}, "kind": "hint"}));
+        wire.events();
+        let text = request.text().to_owned();
+        let mut line = Line { wire, task: fresh("t") };
+        line.wire.event(&news);
+        if text == "known ones too" {
+            line.task("WORKING");
+            line.wire.event(&more);
+            line.piece("whole", false);
+            line.wire.event(&json!({"somethingElse": 1}));
+            line.status("COMPLETED");
+        }
+        After::Close
+    });
+    let gateway = Config::new().agent("newer", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let ended = client.stream("newer", "known ones too").rest();
+    assert_eq!((ended.last_state(), ended.text()), ("COMPLETED".into(), "whole".into()), "{ended:?}");
+    assert_eq!(gateway.metric("unknown_events_total", "newer"), Some(3.0));
+    let task = client.send("newer", "known ones too").expect("a blocking caller is served like that, too");
+    assert_eq!(answer_text(&task), "whole");
+    let fault = client.send("newer", "none").expect_err("it has said nothing");
+    assert_eq!((fault.code, fault.reason.as_str()), (-32006, "agent_malformed"), "{fault:?}");
+}
+
+#[test]
 fn an_early_end_that_cannot_be_made_good_is_an_error() {
     let agent = scripted(None, half_an_answer);
     let gateway = Config::new().agent("short", &agent.url(), &["budget = \"5s\""]).start();
