@@ -29,7 +29,7 @@ use crate::clock::{mint_context, mint_task};
 use crate::driver::inbox::Full;
 use crate::driver::lines::{Line, Told};
 use crate::driver::shared::{Health, Known, Shared};
-use crate::hub::{EventId, Home, Message, Subscription, TaskView};
+use crate::hub::{EventId, Home, Message, NoRoom, Subscription, TaskView};
 use crate::{AgentSpec, CellLimits, Kept, StartError};
 
 pub use delegations::{Rows, Tree, Whose};
@@ -233,7 +233,12 @@ impl Handle {
         };
         let message = Message { params: Json::assume(call.params), trace: call.trace, home: Home::here() };
         let (line, print) = (submission.line, submission.fingerprint);
-        self.shared.hub.propose(line, ask.key, print, message).map_err(|_| refuse(Reason::CellOverloaded))?;
+        self.shared.hub.propose(line, ask.key, print, message).map_err(|room| {
+            refuse(match room {
+                NoRoom::Agent => Reason::BulkheadFull,
+                NoRoom::Anybody => Reason::CellOverloaded,
+            })
+        })?;
         let input = Input::Submitted(Arc::new(submission));
         let told = self.ask(line, &agent, task, call.want == Want::Stream, input).await?;
         let Told::Task { task, replay, view, stream } = told else { return Err(declined(told)) };

@@ -271,7 +271,8 @@ pub struct TaskView {
 /// Message bytes that are kept in memory beside the store's copy; what is above is read from there when it is sent.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Bytes of messages that wait to be accepted, or to be sent from memory. More is refused.
+/// Bytes of messages that wait to be accepted, or to be sent from memory. More is refused, and so is what would leave all
+/// other agents less than one has: alone, it has half of it.
 pub(crate) const MAX_PROPOSED_BYTES: usize = 256 << 20;
 
 /// Counts a stream while it is open.
@@ -302,6 +303,8 @@ struct State {
     proposed: BTreeMap<(Key, Fingerprint), Proposed>,
     lines: BTreeMap<LineId, (Key, Fingerprint)>,
     proposed_bytes: usize,
+    /// The same by agent, with the messages that are kept in memory alone.
+    held: BTreeMap<AgentId, usize>,
     /// Tasks with something to append to their stored record.
     dirty: BTreeSet<TaskId>,
     streams: BTreeMap<AgentId, Arc<AtomicUsize>>,
@@ -317,7 +320,24 @@ struct Proposed {
 
 /// There is no room for another message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NoRoom;
+pub(crate) enum NoRoom {
+    /// For one of this agent's: what is left is for the others'.
+    Agent,
+    /// For anybody's.
+    Anybody,
+}
+
+impl State {
+    /// An agent's messages take so many bytes more, and so many less.
+    fn hold(&mut self, agent: &AgentId, more: usize, less: usize) {
+        match self.held.get_mut(agent) {
+            Some(held) => *held = (*held + more).saturating_sub(less),
+            None => {
+                self.held.insert(agent.clone(), more.saturating_sub(less));
+            }
+        }
+    }
+}
 
 impl Hub {
     pub(crate) fn new(limits: Limits) -> Hub {
@@ -349,16 +369,22 @@ impl Hub {
     pub(crate) fn propose(&self, line: LineId, key: Key, print: Fingerprint, message: Message) -> Result<(), NoRoom> {
         let mut state = self.lock();
         let bytes = message.params.as_bytes().len();
-        if state.proposed_bytes + self.message_bytes.load(Ordering::Relaxed) + bytes > MAX_PROPOSED_BYTES {
-            return Err(NoRoom);
-        }
         let id = (key, print);
-        match state.proposed.get_mut(&id) {
-            Some(twin) => twin.lines += 1,
-            None => {
-                state.proposed_bytes += bytes;
-                state.proposed.insert(id.clone(), Proposed { message, lines: 1 });
+        if let Some(twin) = state.proposed.get_mut(&id) {
+            twin.lines += 1;
+        } else {
+            let free =
+                MAX_PROPOSED_BYTES.saturating_sub(state.proposed_bytes + self.message_bytes.load(Ordering::Relaxed));
+            let held = state.held.get(&id.0.agent).copied().unwrap_or(0);
+            if bytes > free {
+                return Err(NoRoom::Anybody);
             }
+            if held > 0 && held + bytes > free - bytes {
+                return Err(NoRoom::Agent);
+            }
+            state.proposed_bytes += bytes;
+            state.hold(&id.0.agent, bytes, 0);
+            state.proposed.insert(id.clone(), Proposed { message, lines: 1 });
         }
         state.lines.insert(line, id);
         Ok(())
@@ -374,6 +400,7 @@ impl Hub {
             let bytes = proposed.message.params.as_bytes().len();
             state.proposed.remove(&id);
             state.proposed_bytes -= bytes;
+            state.hold(&id.0.agent, 0, bytes);
         }
     }
 
@@ -419,13 +446,21 @@ impl Hub {
         let bytes = message.params.as_bytes().len();
         let room = only || self.message_bytes.load(Ordering::Relaxed) + bytes <= MAX_MESSAGE_BYTES;
         let freed = live.take_message(turn, message, room);
-        self.message_bytes.fetch_add(if room { bytes } else { 0 }, Ordering::Relaxed);
+        let kept = if room { bytes } else { 0 };
+        self.message_bytes.fetch_add(kept, Ordering::Relaxed);
         self.message_bytes.fetch_sub(freed, Ordering::Relaxed);
+        if live.volatile {
+            self.lock().hold(&live.agent, kept, freed);
+        }
     }
 
     /// The turn is over: nobody sends its message again.
     pub(crate) fn drop_messages(&self, live: &Live) {
-        self.message_bytes.fetch_sub(live.drop_messages(), Ordering::Relaxed);
+        let freed = live.drop_messages();
+        self.message_bytes.fetch_sub(freed, Ordering::Relaxed);
+        if live.volatile && freed > 0 {
+            self.lock().hold(&live.agent, 0, freed);
+        }
     }
 
     /// Whether this agent's task id may be this delegation's. From now on it is.

@@ -14,6 +14,9 @@ use watertight_policy::time::Span;
 use super::{Agent, Config, units};
 use crate::hub::MAX_PROPOSED_BYTES;
 
+/// The most that one agent can hold of what is given out so that as much is left to the others.
+const SHARE: u64 = MAX_PROPOSED_BYTES as u64 / 2;
+
 /// What one agent's failure costs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Without {
@@ -171,9 +174,9 @@ impl Case<'_> {
             },
             Bound {
                 what: "memory of callers in line",
-                most: size(self.line.saturating_mul(request).min(MAX_PROPOSED_BYTES as u64)),
+                most: size(self.line.saturating_mul(request).min(SHARE)),
                 because: format!(
-                    "{} callers × server.max_request_bytes {}, and {} of all agents' together",
+                    "{} callers × server.max_request_bytes {}, and never more than is left to all others: half of {}",
                     self.line,
                     size(request),
                     size(MAX_PROPOSED_BYTES as u64)
@@ -299,7 +302,7 @@ impl Case<'_> {
         let queued = if settings.queue_overflow { self.queue } else { 0 };
         let held = self.slots.saturating_add(self.line).saturating_add(queued);
         let request = config.server.max_request_bytes as u64;
-        let (proposed, room) = (self.line.saturating_mul(request), MAX_PROPOSED_BYTES as u64);
+        let proposed = self.line.saturating_mul(request);
         let disk = self.slots.saturating_mul(settings.acceptance.max_task_bytes);
         let disk = disk.saturating_add(accepted.saturating_mul(request));
         vec![
@@ -339,16 +342,16 @@ impl Case<'_> {
             },
             Share {
                 what: "messages not yet accepted",
-                all: size(room),
-                most: size(proposed.min(room)),
+                all: size(MAX_PROPOSED_BYTES as u64),
+                most: size(proposed.min(SHARE)),
                 because: format!(
-                    "{} in line × server.max_request_bytes {} = {}, for {} each",
+                    "{} in line × server.max_request_bytes {} = {}, for {} each; never more than is left to all others",
                     self.line,
                     size(request),
                     size(proposed),
                     shown(settings.bulkhead.max_wait)
                 ),
-                exhausts: proposed >= room,
+                exhausts: false,
             },
             Share {
                 what: "the disk",

@@ -409,3 +409,31 @@ fn messages_are_held_while_somebody_waits_for_them() {
     assert_eq!(hub.proposed(&row), None);
     assert_eq!(Message::from_bytes(message.to_bytes()), Some(message));
 }
+
+#[test]
+fn no_agent_s_messages_take_more_room_than_they_leave_to_others() {
+    let hub = Hub::new(Limits::default());
+    let row = row(TaskState::Submitted, Phase::Waiting);
+    let large = Message {
+        params: Json::assume(format!("\"{}\"", "x".repeat((16 << 20) - 2))),
+        trace: crate::handle::Trace::default(),
+        home: Home::default(),
+    };
+    let mut line = 0;
+    let mut propose = |agent: &str, print: u128| {
+        let (principal, agent) = (row.principal.clone(), AgentId::new(agent));
+        line += 1;
+        hub.propose(LineId(line), Key { principal, agent, message_id: "m".into() }, print, large.clone())
+    };
+    let fit = |results: Vec<Result<(), NoRoom>>| results.iter().filter(|one| one.is_ok()).count();
+    let first: Vec<_> = (0..32).map(|print| propose("slow", print)).collect();
+    assert_eq!(first.last(), Some(&Err(NoRoom::Agent)));
+    assert_eq!(fit(first), 8, "half of 256 MiB");
+    assert_eq!(propose("slow", 0), Ok(()), "a twin takes none");
+    assert_eq!(fit((0..32).map(|print| propose("other", print)).collect()), 4, "half of what is left");
+    assert_eq!(propose("third", 0), Ok(()));
+    for line in 1..=33 {
+        hub.withdraw(LineId(line));
+    }
+    assert_eq!(fit((0..32).map(|print| propose("slow", print)).collect()), 5, "half of what the others leave");
+}

@@ -129,6 +129,9 @@ fn what_one_agent_s_failure_costs_is_worked_out() {
         (code, &told["notAffected"][0], &told["breakerOpens"]["refusing"]["tries"]),
         (1, &"hotels".into(), &5.into())
     );
+    let (code, out, _) =
+        watertight(&["check", "--without", "hotels", "--strict"], file(&table("hotels", "http://a/", "")).path());
+    assert!(code == 0 && !out.contains("warning"), "the defaults leave enough to others: {out}");
     let (code, _, err) = watertight(&["check", "--without", "nobody"], dir.path());
     assert!(code == 2 && err.contains("known: fx, hotels"), "{err}");
 }

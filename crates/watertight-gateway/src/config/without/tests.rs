@@ -65,6 +65,12 @@ fn what_it_can_take_of_what_is_shared() {
     assert_eq!(share(&of, "server.max_connections").most, "24");
     let messages = share(&of, "messages not yet accepted");
     assert_eq!((messages.most.as_str(), messages.all.as_str(), messages.exhausts), ("16MiB", "256MiB", false));
+    let messages = share(&gone("", ""), "messages not yet accepted").clone();
+    assert_eq!(
+        (messages.most.as_str(), messages.exhausts),
+        ("128MiB", false),
+        "32 × 16MiB, and half of all at the most"
+    );
     let all = gone(
         "max_in_flight = 8\nmax_queued = 100\noverflow = \"queue\"",
         "[server]\nmax_delegations = 100\nmax_connections = 50\n",
