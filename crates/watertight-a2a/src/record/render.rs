@@ -4,6 +4,7 @@ use crate::edit;
 use crate::event::wrap;
 use crate::json::Json;
 use crate::text::ObjectWriter;
+use crate::time;
 
 use super::Record;
 
@@ -14,6 +15,8 @@ pub struct RenderOptions<'a> {
     pub history_length: Option<u32>,
     /// Whether `artifacts` is there.
     pub include_artifacts: bool,
+    /// When its status changed, in milliseconds since 1970, in place of what the agent says.
+    pub changed: Option<i64>,
     /// Put into the task's metadata under `watertight`.
     pub watertight: Option<&'a Json>,
 }
@@ -40,7 +43,13 @@ impl Record {
         let mut object = ObjectWriter::open(&mut out);
         object.string("id", &self.task_id);
         object.string("contextId", &self.context_id);
-        object.raw("status", self.status.as_bytes());
+        match options.changed.filter(|millis| *millis != self.millis) {
+            Some(millis) => {
+                let stamp = Json::string(&time::write(millis));
+                object.raw("status", edit::set_members(&self.status, &[("timestamp", Some(stamp))]).as_bytes());
+            }
+            None => object.raw("status", self.status.as_bytes()),
+        }
         if options.include_artifacts && !self.artifacts.is_empty() {
             let list = object.member("artifacts");
             for (index, artifact) in self.artifacts.iter().enumerate() {

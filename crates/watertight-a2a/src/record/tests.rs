@@ -265,7 +265,7 @@ fn rendering() {
     );
     let ours = Json::assume(r#"{"agent":"a"}"#);
     let render = |history_length, include_artifacts, watertight| {
-        let text = record.render_task(&RenderOptions { history_length, include_artifacts, watertight });
+        let text = record.render_task(&RenderOptions { history_length, include_artifacts, watertight, changed: None });
         serde_json::from_slice::<serde_json::Value>(&text).unwrap()
     };
     assert_eq!(render(Some(0), true, None).get("history"), None);

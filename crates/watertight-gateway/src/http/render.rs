@@ -1,4 +1,6 @@
 //! Tasks as callers see them: what the agent said, and beside it what only we know, under `metadata.watertight`.
+//!
+//! The time of a status is ours: lists are sorted and filtered by it, and agents' clocks differ.
 
 use watertight_a2a::json::Json;
 use watertight_a2a::record::RenderOptions;
@@ -12,15 +14,16 @@ use crate::states::{state_of, wire_state};
 pub(super) fn task(view: &TaskView, history_length: Option<u32>, artifacts: bool) -> Vec<u8> {
     let ours = ours(view);
     let include_artifacts = artifacts && !view.withheld;
-    let options = RenderOptions { history_length, include_artifacts, watertight: ours.as_ref() };
+    let changed = i64::try_from(view.changed.as_millis()).unwrap_or(i64::MAX);
+    let options =
+        RenderOptions { history_length, include_artifacts, changed: Some(changed), watertight: ours.as_ref() };
     if state_of(view.record.state()) == view.state {
         return view.record.render_task(&options);
     }
     // The durable state outranks what the agent said last.
     let mut record = (*view.record).clone();
     let message = record.status().value().get("message").map(|message| record.status().part(message));
-    let millis = i64::try_from(view.changed.as_millis()).unwrap_or(i64::MAX);
-    record.set_status(wire_state(view.state), message.as_ref(), millis);
+    record.set_status(wire_state(view.state), message.as_ref(), changed);
     record.render_task(&options)
 }
 

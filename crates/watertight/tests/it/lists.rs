@@ -12,10 +12,10 @@ use watertight_policy::time::Time;
 use watertight_store::{Body, Dialect, Store, Write};
 
 use crate::agent::{Agent, slow};
-use crate::client::{Client, id, state};
+use crate::client::{Client, fresh, id, state};
 use crate::clock::ms;
 use crate::gateway::Config;
-use crate::peer::Card;
+use crate::peer::{Card, Peer};
 
 /// In each second three of them ended.
 const TASKS: u64 = 10_000;
@@ -136,4 +136,40 @@ fn ten_thousand_are_paged_in_order_and_once_while_new_ones_come() {
     let (tasks, totals) = one(json!({"pageSize": 50, "statusTimestampAfter": "2023-11-14T23:00:00Z"}));
     // 2800 seconds after the first one, less what is older.
     assert_eq!((tasks.len(), totals), (1_600 + 4, BTreeSet::from([1_604])));
+}
+
+#[test]
+fn what_is_shown_is_what_is_sorted_and_filtered_by() {
+    // An agent whose clock is all over the place.
+    let agent = Peer::start(Card::Missing, |request, wire| match request.method() {
+        "SendMessage" => {
+            let status = json!({"state": "TASK_STATE_COMPLETED", "timestamp": request.text()});
+            wire.ok(&json!({"task": {"id": fresh("t"), "contextId": "c", "status": status}}))
+        }
+        _ => wire.error(-32001, "no such task"),
+    });
+    let gateway = Config::new().agent("any", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let clocks =
+        ["2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z", "2021-01-01T00:00:00.123456Z", "1999-01-01T00:00:00Z"];
+    let sent: Vec<Value> = clocks.iter().map(|clock| client.send("any", clock).expect("an answer")).collect();
+    let time = |task: &Value| task["status"]["timestamp"].as_str().expect("a time").to_owned();
+    let rest = |query: &str| {
+        let page = client.http("GET", &format!("/agents/any/tasks?{query}"), &[("a2a-version", "1.0")], b"");
+        page.unwrap().bare().expect("a page")["tasks"].as_array().expect("tasks").clone()
+    };
+    let listed = client.list("any");
+    assert_eq!(listed.iter().map(id).collect::<Vec<_>>(), sent.iter().rev().map(id).collect::<Vec<_>>());
+    assert!(listed.iter().map(time).collect::<Vec<_>>().is_sorted_by(|newer, older| newer >= older), "{listed:?}");
+    assert!(listed.iter().map(time).all(|time| time.starts_with("20") && time.as_str() < "2090"), "{listed:?}");
+    assert_eq!(rest(""), listed, "in either binding");
+    for (at, task) in sent.iter().rev().enumerate() {
+        assert_eq!(time(task), time(&listed[at]), "the answer to a send shows the same");
+        assert_eq!(time(task), time(&client.get("any", id(task)).expect("a task")));
+        let since = time(task);
+        let rpc = client.rpc("any", "ListTasks", &json!({"statusTimestampAfter": since})).expect("a page");
+        for page in [rpc["tasks"].as_array().unwrap().clone(), rest(&format!("statusTimestampAfter={since}"))] {
+            assert!(page.len() > at && page.iter().all(|task| time(task) >= since), "{since}: {page:?}");
+        }
+    }
 }
