@@ -2,7 +2,12 @@
 //!
 //! Everything else works with durations since a `Clock` was made, so that reports and tests are plain arithmetic.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
+
+use super::stats::Samples;
 
 /// Measures from the moment it was made.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +29,46 @@ impl Clock {
     /// Sleeps until `at` on this clock; returns at once if that is past.
     pub(super) async fn sleep_until(&self, at: Duration) {
         tokio::time::sleep_until((self.origin + at).into()).await;
+    }
+}
+
+/// How late this machine is with what is due, told by a thread that only wants to wake up at times. It asks nothing of
+/// the gateway and the agents: what it sees is the machine's, and whatever else runs on it.
+pub(super) struct Alarm {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Vec<Duration>>>,
+}
+
+/// Between two times that it wants to wake up.
+const EVERY: Duration = Duration::from_millis(10);
+
+impl Alarm {
+    pub(super) fn set(clock: Clock) -> Alarm {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            let mut late = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                let due = clock.now() + EVERY;
+                thread::sleep(EVERY);
+                late.push(clock.now().saturating_sub(due));
+            }
+            late
+        });
+        Alarm { stop, thread: Some(thread) }
+    }
+
+    /// How late it was, each time.
+    pub(super) fn late(mut self) -> Samples {
+        self.stop.store(true, Ordering::Relaxed);
+        let late = self.thread.take().and_then(|thread| thread.join().ok());
+        late.unwrap_or_default().into_iter().collect()
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 

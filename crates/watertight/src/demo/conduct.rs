@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 
 use super::children::Children;
 use super::client::Client;
-use super::clock::Clock;
+use super::clock::{Alarm, Clock};
 use super::model::{Agent, SLOW, Schedule};
 use super::orchestrator::Orchestrator;
-use super::report::{Facts, HotelsLog, Report, Work};
+use super::report::{Facts, HotelsLog, Late, Report, Work};
 use super::view::View;
 use super::watcher::Watcher;
 use super::{Error, Mode, Options, output};
@@ -44,6 +44,7 @@ pub(super) async fn run(
     let shared_pool = options.mode == Mode::WithoutWalls;
     let doors = doors.each_ref().map(String::as_str);
     let orchestrator = Arc::new(Orchestrator::new(Clock::start(), doors, shared_pool));
+    let alarm = Alarm::set(orchestrator.clock);
     let view = View { mode: options.mode, schedule, gateway, color: options.color };
     let trips = async {
         trips(&orchestrator, &watcher, &hotels, schedule).await?;
@@ -56,6 +57,7 @@ pub(super) async fn run(
         never = view.on_terminal(&orchestrator, &watcher), if options.view => match never {},
         never = view.as_lines(&orchestrator, &watcher), if !options.view => match never {},
     };
+    let late = alarm.late();
     let seen = watcher.seen().clone();
     let facts = Facts {
         mode: options.mode,
@@ -66,6 +68,7 @@ pub(super) async fn run(
         pool_full: seen.pool_full,
         records: std::mem::take(&mut *orchestrator.records()),
         hotels: read_log(&log, orchestrator.clock.now()),
+        late: Late { p99: late.quantile(99).unwrap_or_default(), most: late.max().unwrap_or_default() },
     };
     Ok(Report::new(&facts))
 }

@@ -1,7 +1,7 @@
 //! What the demo claims, each claim held against what was measured.
 //!
 //! With walls: a slow hotels agent costs its own callers something bounded, and nobody else anything. Without walls:
-//! the same fault takes everything down.
+//! the same fault takes everything down. Claims about time allow for how late this machine was with what was due.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn neighbour(facts: &Facts, agent: Agent) -> Verdict {
     let p99 = |phase| calls(phase).map(Call::took).collect::<Samples>().quantile(99);
     let (Some(before), Some(during)) = (p99(Phase::Before), p99(Phase::During)) else { return verdict };
     let (all, ok) = (calls(Phase::During).count(), calls(Phase::During).filter(|c| c.outcome == Outcome::Ok).count());
-    let allowed = NEIGHBOUR_SLACK.max(before / 10);
+    let allowed = NEIGHBOUR_SLACK.max(before / 10) + facts.late.p99;
     let text = format!("p99 {} before, {} during the fault; {ok} of {all} ok", show(before), show(during));
     let figures = [("before_s", round(before)), ("during_s", round(during)), ("calls", all as f64), ("ok", ok as f64)];
     verdict.measured(during <= before + allowed && ok == all, text, &figures)
@@ -81,7 +81,11 @@ fn slots_full(facts: &Facts) -> Verdict {
     let verdict = Verdict::new("slots_full", format!("the {slots} hotels slots are full within 2 s of the fault"));
     let Some(at) = facts.slots_full else { return verdict };
     let after = at.saturating_sub(facts.fault_from);
-    verdict.measured(after <= SLOTS_FULL_WITHIN, format!("after {}", show(after)), &[("after_s", round(after))])
+    verdict.measured(
+        after <= SLOTS_FULL_WITHIN + facts.late.most,
+        format!("after {}", show(after)),
+        &[("after_s", round(after))],
+    )
 }
 
 fn refused_by_bulkhead(facts: &Facts) -> Verdict {
@@ -94,7 +98,11 @@ fn refused_by_bulkhead(facts: &Facts) -> Verdict {
     let verdict = Verdict::new("refused_by_bulkhead", claim);
     let Some(longest) = waits.max() else { return verdict };
     let text = format!("{} refused, the longest waited {}", waits.len(), show(longest));
-    verdict.measured(longest <= limit, text, &[("refused", waits.len() as f64), ("longest_s", round(longest))])
+    verdict.measured(
+        longest <= limit + facts.late.most,
+        text,
+        &[("refused", waits.len() as f64), ("longest_s", round(longest))],
+    )
 }
 
 fn refused_by_breaker(facts: &Facts) -> Verdict {
@@ -112,7 +120,7 @@ fn refused_by_breaker(facts: &Facts) -> Verdict {
         ("p50_s", round(p50)),
         ("p99_s", round(p99)),
     ];
-    verdict.measured(p99 <= REFUSED_WITHIN, text, &figures)
+    verdict.measured(p99 <= REFUSED_WITHIN + facts.late.p99, text, &figures)
 }
 
 fn cut_at_deadline(facts: &Facts) -> Verdict {
@@ -122,7 +130,7 @@ fn cut_at_deadline(facts: &Facts) -> Verdict {
     let verdict = Verdict::new("cut_at_deadline", claim);
     let (Some(first), Some(last)) = (at.min(), at.max()) else { return verdict };
     let text = format!("{} cut, between {:.3} s and {:.3} s", at.len(), first.as_secs_f64(), last.as_secs_f64());
-    let pass = first >= deadline - SLACK && last <= deadline + 2 * SLACK;
+    let pass = first >= deadline - SLACK && last <= deadline + 2 * SLACK + facts.late.most;
     let figures = [("cut", at.len() as f64), ("earliest_s", round(first)), ("latest_s", round(last))];
     verdict.measured(pass, text, &figures)
 }
@@ -130,10 +138,13 @@ fn cut_at_deadline(facts: &Facts) -> Verdict {
 fn cancelled(facts: &Facts) -> Verdict {
     let verdict = Verdict::new("cancelled", "the agent receives CancelTask for every call cut, and stops the work");
     let cut = cuts(facts).count() as u64;
+    // Whose trip was over before the cut could be told does not know of it.
+    let untold = hotels(facts).filter(|call| call.outcome == Outcome::Unanswered).count() as u64;
     let HotelsLog { canceled, still_running, .. } = &facts.hotels;
     let text = format!("{cut} cut, {canceled} cancelled, {still_running} still running at the end");
     let figures = [("cut", cut as f64), ("cancelled", *canceled as f64), ("still_running", *still_running as f64)];
-    verdict.measured(cut > 0 && *canceled == cut && *still_running == 0, text, &figures)
+    let all = (cut..=cut + untold).contains(canceled);
+    verdict.measured(cut > 0 && all && *still_running == 0, text, &figures)
 }
 
 fn answered(facts: &Facts) -> Verdict {
@@ -143,7 +154,7 @@ fn answered(facts: &Facts) -> Verdict {
     let nothing = trips.iter().filter(|trip| trip.answer == Answer::Nothing).count();
     let text = format!("slowest of {} trips {:.3} s; {nothing} got nothing", trips.len(), slowest.as_secs_f64());
     let figures = [("trips", trips.len() as f64), ("slowest_s", round(slowest)), ("nothing", nothing as f64)];
-    verdict.measured(slowest <= TRIP_BUDGET && nothing == 0, text, &figures)
+    verdict.measured(slowest <= TRIP_BUDGET + facts.late.most && nothing == 0, text, &figures)
 }
 
 fn probes(facts: &Facts) -> Verdict {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::demo::model::{Records, Schedule};
+use crate::demo::report::Late;
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -44,6 +45,7 @@ fn good() -> Facts {
         pool_full: None,
         records: Records { calls, trips: vec![trip(Answer::Partial), trip(Answer::Full)], last_answer: String::new() },
         hotels: HotelsLog { work: ran, canceled: 2, still_running: 0 },
+        late: Late::default(),
     }
 }
 
@@ -122,4 +124,20 @@ fn the_collapse_counts_trips_from_16_s_on() {
     assert_eq!(judge(&facts)[0].measured, "10 of 10 trips got nothing (100 %); pool full after 15.6 s");
     facts.records.trips.extend([trip(27_000, Answer::Partial), trip(27_250, Answer::Full)]);
     assert_eq!(failing(&facts), ["collapse"]);
+}
+
+#[test]
+fn a_busy_machine_is_not_the_gateway_s_fault_and_a_late_gateway_not_the_machine_s() {
+    let mut facts = good();
+    facts.records.calls.push(refused(12_000, 900, "bulkhead_full"));
+    facts.records.calls.push(refused(18_600, 9, "breaker_open"));
+    facts.records.calls.push(call(Agent::Hotels, Phase::During, 19_000, 6_050, Outcome::Unanswered));
+    facts.records.trips[0].answered = ms(16_120);
+    facts.hotels.canceled = 3;
+    assert_eq!(failing(&facts), ["refused_by_bulkhead", "refused_by_breaker", "answered"]);
+    facts.late = Late { p99: ms(4), most: ms(350) };
+    assert_eq!(failing(&facts), [""; 0], "it woke up as late itself");
+    facts.hotels.canceled = 4;
+    facts.late.most = ms(340);
+    assert_eq!(failing(&facts), ["refused_by_bulkhead", "cancelled"]);
 }
