@@ -431,7 +431,11 @@ impl Judge<'_> {
             }
             Some(uri) => Some(uri),
             None => {
-                self.say(written, format!("`{text}` is no http:// or https:// URL"));
+                // Most often only its beginning is missing.
+                let whole = format!("http://{text}");
+                let whole = whole.parse::<Uri>().ok().filter(|_| !text.contains("://")).map(|_| whole);
+                let whole = whole.map(|whole| format!(": did you mean `{whole}`?")).unwrap_or_default();
+                self.say(written, format!("`{text}` is no http:// or https:// URL{whole}"));
                 None
             }
         }

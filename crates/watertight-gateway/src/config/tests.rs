@@ -170,6 +170,8 @@ url = "http://user:pw@fx/"
 max_result_bytes = "1 TB"
 headers = { "host" = "env:OPS", "x-key" = "sesame" }
 breaker.failure_rate = "200%"
+[agents.dial]
+url = "127.0.0.1:9001"
 "#,
     );
     let golden = "error: an agent's name is 1 to 64 of a-z, 0-9, `-`, `_` and `.`
@@ -180,6 +182,7 @@ breaker.failure_rate = "200%"
     assert!(text.contains(golden), "{text}");
     for part in [
         "`ftp://x/` is no http:// or https:// URL\n --> watertight.toml:3:7",
+        "`127.0.0.1:9001` is no http:// or https:// URL: did you mean `http://127.0.0.1:9001`?",
         "`500` is no length of time: write a number and a unit, such as 500ms, 30s, 5m or 24h\n --> watertight.toml:4:12",
         "0 is too few: at least 1\n --> watertight.toml:5:17",
         "`push` is not one of \"auto\", \"stream\", \"poll\", \"blocking\"\n --> watertight.toml:6:8",

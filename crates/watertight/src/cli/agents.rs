@@ -12,7 +12,7 @@ use super::client::{Client, is_name};
 use super::exit::{Code, Failure};
 use super::output::{self, safe_line};
 use super::screen::{self, Frame};
-use super::table::{Cell, Tone, duration, table};
+use super::table::{Cell, Step, Tone, duration, fitted, wrapped};
 
 pub(super) async fn run(args: AgentsArgs) -> Result<Code, Failure> {
     if let Some(command) = args.command {
@@ -64,6 +64,20 @@ fn of(mut answer: Value, name: Option<&str>) -> Result<Value, Failure> {
     Ok(json!({ "agents": only }))
 }
 
+/// What a narrow terminal does without: what is seen elsewhere, or matters to sizing alone. What traffic meets stays.
+const NARROW: [Step; 10] = [
+    Step::LeaveOut("STREAMS"),
+    Step::LeaveOut("CARD"),
+    Step::LeaveOut("STRANDED"),
+    Step::LeaveOut("WAIT P99"),
+    Step::LeaveOut("CALLS/S"),
+    Step::LeaveOut("P50"),
+    Step::LeaveOut("QUEUED"),
+    Step::Cut("AGENT", 12),
+    Step::LeaveOut("WAITING"),
+    Step::Cut("STATE", 8),
+];
+
 /// A line each, and below them what the figures mean.
 fn all(agents: &[Value], color: bool) -> String {
     if agents.is_empty() {
@@ -91,10 +105,13 @@ fn all(agents: &[Value], color: bool) -> String {
         "AGENT", "STATE", "CARD", "SLOTS", "WAITING", "QUEUED", "STREAMS", "FAILED", "CALLS/S", "P50", "P99",
         "WAIT P99", "STRANDED",
     ];
-    let mut out = table(head, rows.collect(), color);
+    let room = output::columns();
+    let mut out = fitted(head, rows.collect(), color, room, &NARROW);
     out.push('\n');
     for agent in agents {
-        out += &format!("{}: {}\n", text(&agent["agent"]), text(&agent["lately"]["advice"]["text"]));
+        let advice = format!("{}: {}", text(&agent["agent"]), text(&agent["lately"]["advice"]["text"]));
+        out += &wrapped(&advice, room, 2);
+        out.push('\n');
     }
     out
 }
@@ -145,7 +162,8 @@ fn one(agent: &Value, color: bool) -> String {
         ("advice", text(&lately["advice"]["text"])),
     ];
     rows.retain(|(_, value)| !value.is_empty());
-    rows.into_iter().map(|(name, value)| format!("{name:12} {value}\n")).collect()
+    let room = output::columns();
+    rows.into_iter().map(|(name, value)| wrapped(&format!("{name:12} {value}"), room, 13) + "\n").collect()
 }
 
 fn state(agent: &Value) -> Cell {

@@ -40,7 +40,7 @@ fn one_gone(config: &Config, name: &str, args: &CheckArgs) -> Result<Code, Failu
     if args.json {
         output::line(&without_json(&gone).to_string());
     } else {
-        output::out(&text::without(&gone));
+        output::out(&text::folded(&text::without(&gone), output::columns()));
     }
     let exhausts = gone.shared.iter().any(|share| share.exhausts);
     Ok(if args.strict && exhausts { Code::Failed } else { Code::Ok })
@@ -65,7 +65,7 @@ async fn whole(config: &Config, args: &CheckArgs) -> Result<Code, Failure> {
         });
         output::line(&out.to_string());
     } else {
-        output::out(&text::whole(&args.config, config, &cards, &findings));
+        output::out(&text::folded(&text::whole(&args.config, config, &cards, &findings), output::columns()));
     }
     let fails = |finding: &Finding| match finding.level {
         Level::Error => true,

@@ -115,7 +115,12 @@ impl Client {
         let base = gateway.url.clone().or_else(url_from_environment);
         let base = base.unwrap_or_else(|| "http://127.0.0.1:7420".to_owned()).trim_end_matches('/').to_owned();
         if !base.starts_with("http://") {
-            return Err(Failure::usage(format!("{base}: the gateway's URL begins with http://")));
+            let text = match base.split_once("://") {
+                Some(("https", _)) => "TLS is not spoken by this command: name the gateway's own address, with http://",
+                Some(_) => "the gateway's URL begins with http://",
+                None => return Err(Failure::usage(format!("{base}: a URL is meant, such as http://{base}"))),
+            };
+            return Err(Failure::usage(format!("{base}: {text}")));
         }
         let token = gateway.token_file.as_deref().map(read_token).transpose()?;
         Ok(Client { http: Http::builder(TokioExecutor::new()).build_http(), base, token })

@@ -63,6 +63,12 @@ pub(super) fn rows() -> Option<usize> {
     Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
 }
 
+/// How many letters a line of the terminal at stdout takes. Where no terminal is, nothing is too long.
+pub(super) fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// Whether what is going on can be shown in place on stderr.
 #[expect(clippy::disallowed_methods, reason = "the binary reads the environment")]
 pub(super) fn shows_progress() -> bool {

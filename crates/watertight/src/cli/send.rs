@@ -28,9 +28,15 @@ pub(super) async fn run(args: SendArgs) -> Result<Code, Failure> {
         return Ok(if args.no_wait && outcome.is_ok() { handed_over(code) } else { code });
     }
     match outcome {
-        Ok(result) => Ok(print(&result, args.no_wait)),
+        Ok(result) => Ok(print(&result, &args.agent, args.no_wait)),
         Err(error) => Err(error.failure()),
     }
+}
+
+/// Said to whom a task asks something.
+pub(super) fn go_on_with(agent: &str, task: &str) {
+    let (agent, task) = (safe_line(agent), safe_line(task));
+    output::note(&format!("to answer: watertight send {agent} --task {task} \"...\""));
 }
 
 /// Said to who does not want to wait any longer.
@@ -100,6 +106,7 @@ async fn stream(client: &Client, args: &SendArgs, params: Value) -> Result<Code,
     };
     shown.close();
     followed?;
+    shown.ask(&args.agent);
     if last.is_ok() && matches!(shown.state.as_str(), "SUBMITTED" | "WORKING") {
         output::note("the stream ended before the task did; see watertight tasks show");
     }
@@ -133,6 +140,13 @@ impl Shown {
     pub(super) fn close(&mut self) {
         if std::mem::take(&mut self.open_line) {
             output::line("");
+        }
+    }
+
+    /// How to answer, if the task asks.
+    pub(super) fn ask(&self, agent: &str) {
+        if let Some(task) = self.task.as_deref().filter(|_| is_question(&self.state)) {
+            go_on_with(agent, task);
         }
     }
 
@@ -220,7 +234,7 @@ pub(super) fn is_question(state: &str) -> bool {
 }
 
 /// Prints a result for people, and says how the command ends.
-fn print(result: &Value, id_only: bool) -> Code {
+fn print(result: &Value, agent: &str, id_only: bool) -> Code {
     if let Some(message) = result.get("message") {
         output::line(&safe(&text_of(&message["parts"])));
         return Code::Ok;
@@ -238,6 +252,9 @@ fn print(result: &Value, id_only: bool) -> Code {
     }
     if code != Code::Ok {
         output::note(&format!("task {id} {state}"));
+    }
+    if is_question(&state) {
+        go_on_with(agent, &id);
     }
     code
 }

@@ -12,8 +12,8 @@ use super::args::{TasksArgs, TasksCommand};
 use super::client::{Client, Outcome, encoded};
 use super::exit::{Code, Failure};
 use super::output::{self, safe, safe_line};
-use super::send::{answer, state_of};
-use super::table::{Cell, Tone, duration, table};
+use super::send::{answer, go_on_with, is_question, state_of};
+use super::table::{Cell, Step, Tone, duration, fitted};
 
 const NOT_FOUND: i64 = -32001;
 
@@ -87,6 +87,17 @@ async fn everything(client: &Client, listed: &Listed, as_json: bool) -> Result<C
     Ok(Code::Ok)
 }
 
+/// What a narrow terminal does without. The id stays whole: it is what the other commands want.
+const NARROW: [Step; 7] = [
+    Step::LeaveOut("ELAPSED"),
+    Step::Brief("CHANGED"),
+    Step::LeaveOut("CALLER"),
+    Step::Cut("AGENT", 10),
+    Step::LeaveOut("CHANGED"),
+    Step::Cut("AGENT", 5),
+    Step::Cut("REASON", 8),
+];
+
 /// A page as a table; `None`: there is nothing on it.
 fn rows_of(page: &Value, color: bool) -> Option<String> {
     let all = page["delegations"].as_array().filter(|all| !all.is_empty())?;
@@ -97,12 +108,13 @@ fn rows_of(page: &Value, color: bool) -> Option<String> {
             state_cell(&row["state"]),
             Cell::from(text(&row["agent"])),
             Cell::from(text(&row["caller"])),
-            Cell::from(to_the_second(&text(&row["changed"]))),
+            changed_cell(&text(&row["changed"])),
             Cell::from(row["elapsedMs"].as_f64().map_or_else(String::new, duration)),
             Cell::from(safe_line(why)),
         ]
     });
-    Some(table(["TASK", "STATE", "AGENT", "CALLER", "CHANGED", "ELAPSED", "REASON"], rows.collect(), color))
+    let head = ["TASK", "STATE", "AGENT", "CALLER", "CHANGED", "ELAPSED", "REASON"];
+    Some(fitted(head, rows.collect(), color, output::columns(), &NARROW))
 }
 
 fn state_cell(state: &Value) -> Cell {
@@ -163,7 +175,14 @@ async fn list(client: &Client, listed: Listed, as_json: bool) -> Result<Code, Fa
     }
     let mut all: Vec<(String, Value)> = Vec::new();
     for agent in agents {
-        let page = client.call(&agent, "ListTasks", &params).await?.map_err(|error| error.failure())?;
+        let page = client.call(&agent, "ListTasks", &params).await?.map_err(|error| {
+            let mut failure = error.failure();
+            // An operator has no tasks of its own.
+            if failure.text.contains("[forbidden]") {
+                failure.text += "; --all lists every caller's, for an operator";
+            }
+            failure
+        })?;
         let tasks = page["tasks"].as_array().into_iter().flatten();
         all.extend(tasks.map(|task| (agent.clone(), task.clone())));
     }
@@ -182,11 +201,24 @@ async fn list(client: &Client, listed: Listed, as_json: bool) -> Result<Code, Fa
     let rows = all.iter().map(|(agent, task)| {
         let ours = &task["metadata"]["watertight"];
         let why = ours["reason"].as_str().or(ours["waitingOn"].as_str()).unwrap_or("");
-        let id = task["id"].as_str().unwrap_or("");
-        [id, &state_of(task).0, agent, &to_the_second(&changed(task)), why].map(|cell| Cell::from(safe_line(cell)))
+        [
+            Cell::from(text(&task["id"])),
+            state_cell(&task["status"]["state"]),
+            Cell::from(safe_line(agent)),
+            changed_cell(&safe_line(&changed(task))),
+            Cell::from(safe_line(why)),
+        ]
     });
-    output::out(&table(["TASK", "STATE", "AGENT", "CHANGED", "REASON"], rows.collect(), false));
+    let head = ["TASK", "STATE", "AGENT", "CHANGED", "REASON"];
+    output::out(&fitted(head, rows.collect(), output::wants_color(), output::columns(), &NARROW));
     Ok(Code::Ok)
+}
+
+/// When a task changed; where there is little room, without the year.
+fn changed_cell(time: &str) -> Cell {
+    let whole = to_the_second(time);
+    let brief = whole.get(5..19).map_or_else(|| whole.clone(), |brief| brief.replace('T', " "));
+    Cell::from(whole).or(brief)
 }
 
 /// `2026-01-02T03:04:05.678Z` without the fraction: enough for people.
@@ -251,6 +283,9 @@ fn show(agent: &str, task: &Value, as_json: bool) {
     let said = answer(task);
     if !said.is_empty() {
         output::line(&format!("\n{}", safe(&said)));
+    }
+    if is_question(&state_of(task).0) {
+        go_on_with(agent, task["id"].as_str().unwrap_or(""));
     }
 }
 

@@ -12,7 +12,7 @@ use watertight_gateway::tokens::{self, Scope, Stored};
 use super::args::{NewToken, TokenArgs, TokenCommand};
 use super::exit::{Code, Failure};
 use super::output::{self, safe_line};
-use super::table::{Cell, Tone, table};
+use super::table::{Cell, Step, Tone, fitted};
 
 pub(super) fn run(args: TokenArgs) -> Result<Code, Failure> {
     let files = Config::files(&args.config).map_err(|e| Failure::usage(e.to_string()))?;
@@ -105,7 +105,8 @@ fn list(path: &Path, as_json: bool) -> Result<Code, Failure> {
         ]
     });
     let head = ["ID", "NAME", "TENANT", "SCOPES", "AGENTS", "CREATED", "EXPIRES"];
-    output::out(&table(head, rows.collect(), output::wants_color()));
+    let narrow = [Step::LeaveOut("CREATED"), Step::Cut("AGENTS", 12), Step::Cut("NAME", 10), Step::Cut("TENANT", 10)];
+    output::out(&fitted(head, rows.collect(), output::wants_color(), output::columns(), &narrow));
     Ok(Code::Ok)
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::agent::{Agent, slow};
 use crate::clock::{eventually, ms};
-use crate::command::{interrupt, start, watertight};
+use crate::command::{in_terminal, interrupt, start, watertight};
 use crate::gateway::Config;
 use crate::peer::{After, Card, Peer};
 
@@ -119,4 +119,38 @@ fn a_watch_goes_on_until_it_is_stopped_and_outlives_the_gateway() {
     assert!(told.is_some_and(|line| line["error"]["message"].as_str().unwrap().contains("cannot be reached")));
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, ms(0)));
+    let gateway = Config::new()
+        .agent("hotels", &agent.peer.url(), &[])
+        .agent("dead-and-with-a-long-name", "http://127.0.0.1:9/", EJECTED)
+        .start();
+    let client = gateway.client();
+    client.send("hotels", "hello").unwrap();
+    while client.send("dead-and-with-a-long-name", "hello").expect_err("nobody is there").reason != "breaker_open" {}
+    client.submit("hotels", "hello").unwrap();
+    for (columns, args) in [80, 60, 100, 300].into_iter().flat_map(|columns| {
+        [&["agents"][..], &["agents", "hotels"], &["tasks", "list"], &["tasks", "list", "--all"]]
+            .map(|args| (columns, args))
+    }) {
+        let shown = in_terminal(&gateway, columns, args);
+        let widest = shown.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= usize::from(columns), "{columns} {args:?}:\n{shown}");
+        let words = match args[0] {
+            "tasks" => &["TASK", "STATE", "AGENT", "REASON", "COMPLETED"][..],
+            _ if args.len() == 2 => &["advice"],
+            _ => &["AGENT", "STATE", "SLOTS", "FAILED", "hotels", "ejected", "0/16"],
+        };
+        assert!(words.iter().all(|word| shown.contains(word)), "{columns} {args:?}:\n{shown}");
+    }
+    let config = gateway.file("watertight.toml");
+    let cost = in_terminal(&gateway, 80, &["check", "--config", config.to_str().unwrap(), "--without", "hotels"]);
+    assert!(cost.lines().all(|line| line.chars().count() <= 80) && cost.contains("What callers are told"), "{cost}");
+    let wide = in_terminal(&gateway, 300, &["agents"]);
+    assert_eq!(wide.lines().next(), watertight(&gateway, &["agents"]).out.lines().next(), "nothing is left out");
+    let narrow = in_terminal(&gateway, 80, &["agents"]);
+    assert!(narrow.contains("dead-and-with-a-long-name  ejected, trial in "), "what matters is whole: {narrow}");
 }

@@ -218,3 +218,21 @@ impl Between {
         }
     }
 }
+
+#[test]
+fn who_is_asked_something_is_told_how_to_answer() {
+    let agent = Agent::start(Card::Streaming, |text| match text {
+        "a trip" => vec![Step::Ask("which day?")],
+        _ => vec![Step::Chunk(format!("on {text}")), Step::End("COMPLETED")],
+    });
+    let gateway = Config::new().agent("fx", &agent.url(), &[]).start();
+    for stream in [&[][..], &["--stream"]] {
+        let asked = watertight(&gateway, &[&["send", "fx", "a trip"], stream].concat());
+        assert_eq!((asked.code, asked.out.as_str()), (5, "which day?\n"), "{asked:?}");
+        let hint = asked.err.lines().last().unwrap();
+        let task = hint.strip_prefix("to answer: watertight send fx --task ").and_then(|rest| rest.split_once(' '));
+        let task = task.unwrap_or_else(|| panic!("{asked:?}")).0;
+        let answered = watertight(&gateway, &["send", "fx", "--task", task, "Monday"]);
+        assert_eq!((answered.code, answered.out.as_str()), (0, "on Monday\n"), "{answered:?}");
+    }
+}

@@ -187,6 +187,10 @@ fn a_task_is_watched_to_its_end_and_leaving_it_does_not_end_it() {
         asked.out.contains("which day?").then_some(asked)
     });
     assert_eq!(asked.code, 5, "{asked:?}");
+    let hint = format!("to answer: watertight send fx --task {asks} \"...\"\n");
+    assert!(asked.err.ends_with(&hint), "{asked:?}");
+    let shown = watertight(&gateway, &["tasks", "show", &asks]);
+    assert!(shown.err.ends_with(&hint) && shown.out.contains("which day?"), "{shown:?}");
 
     let long = submit("long");
     let child = start(&gateway, &["tasks", "watch", &long]);

@@ -1,10 +1,13 @@
 //! The binary's other commands, run to their end against a gateway, with what they print and how they end.
 
+use std::fs::File;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 
 use crate::clock::now;
@@ -52,6 +55,33 @@ pub(crate) fn start(gateway: &Gateway, args: &[&str]) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap()
+}
+
+/// The same to its end, with a terminal of so many columns for stdout; what it showed there.
+pub(crate) fn in_terminal(gateway: &Gateway, columns: u16, args: &[&str]) -> String {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let theirs = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    tcsetwinsize(&theirs, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_watertight"))
+        .args(args)
+        .env("WATERTIGHT_URL", format!("http://{}", gateway.addr()))
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(theirs)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // What it shows fits into the terminal's buffer or is read meanwhile; the end of the last writer is an error here.
+    let (mut shown, mut piece) = (Vec::new(), [0; 4096]);
+    let mut ours = File::from(ours);
+    while let Ok(read @ 1..) = ours.read(&mut piece) {
+        shown.extend_from_slice(&piece[..read]);
+    }
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(shown).unwrap().replace("\r\n", "\n")
 }
 
 /// Waits for its end; one that takes too long is killed, and fails the test.

@@ -7,6 +7,7 @@ use watertight_gateway::config::{Config, Finding, Level, Opens, Without};
 
 use super::cards::{self, Looked};
 use crate::cli::output::safe_line;
+use crate::cli::table::wrapped;
 
 /// The values in force, the cards, and what was found, which comes last because it is what to read first.
 pub(super) fn whole(file: &Path, config: &Config, cards: &[Looked], findings: &[Finding]) -> String {
@@ -74,6 +75,12 @@ fn rows(out: &mut String, config: &Config, section: &str, name: &str, value: imp
         };
         out.push_str(&format!("  {:<30}{:<32}  {from}\n", key.name(), safe_line(&shown)));
     }
+}
+
+/// In lines that the terminal has room for; what stands in the second column stays there.
+pub(super) fn folded(text: &str, room: Option<usize>) -> String {
+    let fold = |line: &str| wrapped(line, room, if line.starts_with("  ") { 30 } else { 2 }) + "\n";
+    text.lines().map(fold).collect()
 }
 
 /// What fails when one agent does.

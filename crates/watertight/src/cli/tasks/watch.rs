@@ -32,6 +32,7 @@ pub(super) async fn one(client: &Client, id: &str, agent: Option<String>, as_jso
         }
     }
     shown.close();
+    shown.ask(&agent);
     last
 }
 
