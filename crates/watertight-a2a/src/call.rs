@@ -463,11 +463,11 @@ pub(crate) fn part_content(part: Value<'_>) -> Result<(&'static str, Value<'_>),
 fn read_budget(metadata: Option<Value<'_>>, path: &'static str) -> Result<Option<BudgetWire>, Error> {
     let mut found = metadata.iter().flat_map(Value::members).filter(|member| member.is(BUDGET_KEY));
     let (first, second) = (found.next(), found.next());
-    let path = join(path, BUDGET_KEY);
     if second.is_some() {
-        return Err(Error::invalid_params(&path, "occurs twice"));
+        return Err(Error::invalid_params(&join(path, BUDGET_KEY), "occurs twice"));
     }
     let Some(value) = first.map(|member| member.value).filter(|value| !value.is_null()) else { return Ok(None) };
+    let path = join(path, BUDGET_KEY);
     if !value.is_object() {
         return Err(Error::invalid_params(&path, "must be an object"));
     }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::json::{Value, escaped_byte, hex4, plain_run, skip_scalar, skip_string};
+use crate::json::{Value, escaped_byte, hex4, skip_scalar, skip_string};
 
 /// The first 128 bits of the SHA-256 of a canonical text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,9 +155,10 @@ fn normalise_string(quoted: &[u8], out: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
         if byte != b'\\' {
-            let run = plain_run(text.get(at..).unwrap_or_default()).max(1);
-            out.extend_from_slice(text.get(at..at + run).unwrap_or_default());
-            at += run;
+            let rest = text.get(at..).unwrap_or_default();
+            let (run, _) = rest.split_at(memchr::memchr(b'\\', rest).unwrap_or(rest.len()));
+            out.extend_from_slice(run);
+            at += run.len();
             continue;
         }
         let escaped = text.get(at + 1).copied().unwrap_or(b'\\');

@@ -4,6 +4,8 @@
 //! terminal. Not tolerant where guessing would invent a fact: a task without id or state, an artifact without id or
 //! parts, two kinds of event in one.
 
+use bytes::Bytes;
+
 use crate::edit::{self, Ids};
 use crate::json::{self, Json, Kind, Value};
 use crate::reply::What;
@@ -108,6 +110,8 @@ pub struct Event {
     pub raw: Json,
     /// It came without its wrapper, or with an id under another name, and was recognised by shape.
     pub loose: bool,
+    /// The text that `raw` is a part of, where that is a StreamResponse of nothing else.
+    wrapped: Option<Json>,
 }
 
 /// The kinds of event.
@@ -226,7 +230,10 @@ impl Event {
             (Some((first, _)), Some((second, _))) => return Err(What::Member(format!("one of {first} and {second}"))),
             (None, _) => (shape(root).ok_or(What::NoEnvelope)?, root, true),
         };
-        let raw = doc.part(value);
+        Event::of_kind(doc, kind, value, loose)
+    }
+
+    fn of_kind(doc: &Json, kind: &str, value: Value<'_>, loose: bool) -> Result<Event, What> {
         let mut reader = Peek { doc, loose };
         let body = match kind {
             "task" => Body::Task(reader.task(value)?),
@@ -234,7 +241,7 @@ impl Event {
             "statusUpdate" => Body::Status(reader.status_update(value)?),
             _ => Body::Artifact(reader.artifact_update(value)?),
         };
-        Ok(Event { body, raw, loose: reader.loose })
+        Ok(Event { body, raw: doc.part(value), loose: reader.loose, wrapped: None })
     }
 
     /// Reads the result of SendMessage: a task or a message.
@@ -269,8 +276,11 @@ impl Event {
     }
 
     /// As a StreamResponse.
-    pub fn to_stream_response(&self) -> Vec<u8> {
-        wrap(self.wrapper(), self.raw.as_bytes())
+    pub fn to_stream_response(&self) -> Bytes {
+        match &self.wrapped {
+            Some(wrapped) => wrapped.clone().into_bytes(),
+            None => wrap(self.wrapper(), self.raw.as_bytes()).into(),
+        }
     }
 
     /// The task that it is about, by the agent's id.
@@ -315,8 +325,12 @@ impl Event {
             Body::Status(_) => edit::status_update(&self.raw, ids),
             Body::Artifact(_) => edit::artifact_update(&self.raw, ids),
         };
-        let mut event = Event::read(&Json::assume(wrap(self.wrapper(), raw.as_bytes())))?;
+        let doc = Json::assume(wrap(self.wrapper(), raw.as_bytes()));
+        // Its end is known, so that nobody has to look for it.
+        let start = self.wrapper().len() + r#"{"":"#.len();
+        let mut event = Event::of_kind(&doc, self.wrapper(), doc.at(start..start + raw.as_bytes().len()), self.loose)?;
         event.loose = self.loose;
+        event.wrapped = Some(doc);
         Ok(event)
     }
 }
@@ -356,7 +370,7 @@ impl Peek<'_> {
     fn task(&mut self, value: Value<'_>) -> Result<Task, What> {
         let [id, context, status, artifacts, history, metadata] =
             members(value, "task", ["id", "contextId", "status", "artifacts", "history", "metadata"])?;
-        let id = remote_id(id, "task.id")?.ok_or_else(|| missing("task.id"))?;
+        let id = remote_id(id, "task", "id")?.ok_or_else(|| missing("task.id"))?;
         let status = self.status(status, "task.status")?;
         let artifacts = match list(artifacts, "task.artifacts")? {
             None => None,
@@ -370,7 +384,7 @@ impl Peek<'_> {
         };
         Ok(Task {
             id,
-            context_id: remote_id(context, "task.contextId")?,
+            context_id: remote_id(context, "task", "contextId")?,
             status,
             artifacts,
             history,
@@ -382,8 +396,8 @@ impl Peek<'_> {
         let [task, context, status, metadata] =
             members(value, "statusUpdate", ["taskId", "contextId", "status", "metadata"])?;
         Ok(StatusUpdate {
-            task_id: self.event_task_id(task, value, "statusUpdate.taskId")?,
-            context_id: remote_id(context, "statusUpdate.contextId")?,
+            task_id: self.event_task_id(task, value, "statusUpdate")?,
+            context_id: remote_id(context, "statusUpdate", "contextId")?,
             status: self.status(status, "statusUpdate.status")?,
             metadata: self.object(metadata),
         })
@@ -396,8 +410,8 @@ impl Peek<'_> {
         let (append, last_chunk) = (flag(append), flag(last));
         let artifact = artifact.ok_or_else(|| missing("artifactUpdate.artifact"))?;
         Ok(ArtifactUpdate {
-            task_id: self.event_task_id(task, value, "artifactUpdate.taskId")?,
-            context_id: remote_id(context, "artifactUpdate.contextId")?,
+            task_id: self.event_task_id(task, value, "artifactUpdate")?,
+            context_id: remote_id(context, "artifactUpdate", "contextId")?,
             // A closing chunk may add nothing; serialisers drop an empty array.
             artifact: self.artifact(artifact, "artifactUpdate.artifact", append && last_chunk)?,
             append,
@@ -407,11 +421,11 @@ impl Peek<'_> {
     }
 
     fn event_task_id(&mut self, id: Option<Value<'_>>, event: Value<'_>, path: &str) -> Result<String, What> {
-        if let Some(id) = remote_id(id, path)? {
+        if let Some(id) = remote_id(id, path, "taskId")? {
             return Ok(id);
         }
         self.loose = true;
-        remote_id(event.get("id"), path)?.ok_or_else(|| missing(path))
+        remote_id(event.get("id"), path, "taskId")?.ok_or_else(|| missing(&format!("{path}.taskId")))
     }
 
     fn status(&self, value: Option<Value<'_>>, path: &str) -> Result<Status, What> {
@@ -432,7 +446,6 @@ impl Peek<'_> {
 
     fn message(&self, value: Value<'_>, path: &str) -> Result<Message, What> {
         let [id, task, context, role] = members(value, path, ["messageId", "taskId", "contextId", "role"])?;
-        let at = |name: &str| format!("{path}.{name}");
         let from_user = role.is_some_and(|role| match role.kind() {
             Kind::String => role.as_str().as_deref() == Some("ROLE_USER"),
             Kind::Number => role.as_i64() == Some(1),
@@ -440,9 +453,9 @@ impl Peek<'_> {
         });
         Ok(Message {
             raw: self.doc.part(value),
-            message_id: remote_id(id, &at("messageId"))?,
-            task_id: remote_id(task, &at("taskId"))?,
-            context_id: remote_id(context, &at("contextId"))?,
+            message_id: remote_id(id, path, "messageId")?,
+            task_id: remote_id(task, path, "taskId")?,
+            context_id: remote_id(context, path, "contextId")?,
             from_user,
         })
     }
@@ -450,7 +463,7 @@ impl Peek<'_> {
     fn artifact(&self, value: Value<'_>, path: &str, may_be_empty: bool) -> Result<Artifact, What> {
         let [id, parts] = members(value, path, ["artifactId", "parts"])?;
         let at = |name: &str| format!("{path}.{name}");
-        let id = remote_id(id, &at("artifactId"))?.ok_or_else(|| missing(&at("artifactId")))?;
+        let id = remote_id(id, path, "artifactId")?.ok_or_else(|| missing(&at("artifactId")))?;
         let parts = match parts {
             Some(parts) if parts.kind() == Kind::Array && (may_be_empty || parts.items().next().is_some()) => {
                 self.doc.part(parts)
@@ -491,11 +504,13 @@ fn list<'a>(value: Option<Value<'a>>, path: &'static str) -> Result<Option<json:
 }
 
 /// A peer's id: a bounded string without control characters; `""` counts as absent.
-fn remote_id(value: Option<Value<'_>>, path: &str) -> Result<Option<String>, What> {
+fn remote_id(value: Option<Value<'_>>, path: &str, name: &str) -> Result<Option<String>, What> {
     let Some(value) = value else { return Ok(None) };
-    let text = value.as_exact_str().ok_or_else(|| missing(path))?;
-    if text.len() > MAX_REMOTE_ID_BYTES || text.chars().any(char::is_control) {
-        return Err(missing(path));
+    let bad = || missing(&format!("{path}.{name}"));
+    let text = value.as_exact_str().ok_or_else(bad)?;
+    let plain = text.bytes().all(|byte| matches!(byte, 0x20..0x7f));
+    if text.len() > MAX_REMOTE_ID_BYTES || (!plain && text.chars().any(char::is_control)) {
+        return Err(bad());
     }
     Ok((!text.is_empty()).then(|| text.into_owned()))
 }

@@ -11,8 +11,11 @@ use std::ops::Range;
 use bytes::Bytes;
 
 mod check;
+mod scan;
 
 pub use check::check;
+pub(crate) use scan::{has_backslash, plain_run, skip_scalar, skip_string};
+use scan::{skip_space, skip_value};
 
 /// How deep and how long a JSON text may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,108 +80,6 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-fn skip_space(bytes: &[u8], mut at: usize) -> usize {
-    while matches!(bytes.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-        at += 1;
-    }
-    at
-}
-
-/// One past the closing quote of the string that opens at `at`.
-pub(crate) fn skip_string(bytes: &[u8], mut at: usize) -> usize {
-    at += 1;
-    loop {
-        at += plain_run(bytes.get(at..).unwrap_or_default());
-        match bytes.get(at) {
-            Some(b'"') => return at + 1,
-            Some(b'\\') => at += 2,
-            Some(_) => at += 1,
-            None => return bytes.len(),
-        }
-    }
-}
-
-/// How many bytes at the beginning stand for themselves inside a string: no quote, no backslash, no control character.
-/// What passes here is keys of a few bytes and texts of thousands: first one word, then whole blocks.
-pub(crate) fn plain_run(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    if let Some(word) = bytes.first_chunk() {
-        if let Some(run) = plain_in_word(*word) {
-            return run;
-        }
-        at = 8;
-        // Without a branch inside, the compiler makes it a handful of instructions for the whole block.
-        let is_plain = |block: &[u8; 32]| !block.iter().fold(false, |found, byte| found | is_special(*byte));
-        while bytes.get(at..).and_then(<[u8]>::first_chunk).is_some_and(is_plain) {
-            at += 32;
-        }
-    }
-    while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
-        if let Some(run) = plain_in_word(*word) {
-            return at + run;
-        }
-        at += 8;
-    }
-    let rest = bytes.get(at..).unwrap_or_default();
-    at + rest.iter().position(|byte| is_special(*byte)).unwrap_or(rest.len())
-}
-
-fn is_special(byte: u8) -> bool {
-    byte < 0x20 || byte == b'"' || byte == b'\\'
-}
-
-/// The first special byte of eight, all looked at in one word; `None` if there is none.
-fn plain_in_word(word: [u8; 8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const TOPS: u64 = 0x8080_8080_8080_8080;
-    let word = u64::from_le_bytes(word);
-    // The lowest top bit that is set is that of the first byte below the limit; a borrow can only spoil those above it.
-    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & TOPS;
-    let is = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    let found = below(word, 0x20) | is(b'"') | is(b'\\');
-    (found != 0).then(|| found.trailing_zeros() as usize / 8)
-}
-
-/// One past the value that begins at `at`.
-fn skip_value(bytes: &[u8], mut at: usize) -> usize {
-    match bytes.get(at) {
-        Some(b'"') => skip_string(bytes, at),
-        Some(b'{' | b'[') => {
-            let mut depth = 0usize;
-            while let Some(&byte) = bytes.get(at) {
-                match byte {
-                    b'"' => {
-                        at = skip_string(bytes, at);
-                        continue;
-                    }
-                    b'{' | b'[' => depth += 1,
-                    b'}' | b']' => {
-                        depth -= 1;
-                        if depth == 0 {
-                            return at + 1;
-                        }
-                    }
-                    _ => {}
-                }
-                at += 1;
-            }
-            bytes.len()
-        }
-        _ => skip_scalar(bytes, at),
-    }
-}
-
-/// One past the number or word that begins at `at`.
-pub(crate) fn skip_scalar(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(byte) = bytes.get(at) {
-        if matches!(byte, b',' | b'}' | b']' | b':' | b' ' | b'\t' | b'\n' | b'\r') {
-            break;
-        }
-        at += 1;
-    }
-    at
-}
 
 /// What a JSON value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,11 +163,16 @@ impl<'a> Value<'a> {
         Some(unescape(self.doc.get(self.start + 1..self.end - 1)?))
     }
 
+    /// What is between the quotes, as it is written.
+    fn inside(&self) -> &'a [u8] {
+        let inside = if self.end < self.start + 2 { None } else { self.doc.get(self.start + 1..self.end - 1) };
+        inside.unwrap_or_default()
+    }
+
     /// The string's bytes, unescaped: for comparing, without looking whether they are text.
     fn letters(&self) -> Cow<'a, [u8]> {
-        let inside = if self.end < self.start + 2 { None } else { self.doc.get(self.start + 1..self.end - 1) };
-        let inside = inside.unwrap_or_default();
-        if plain_run(inside) == inside.len() {
+        let inside = self.inside();
+        if !has_backslash(inside) {
             return Cow::Borrowed(inside);
         }
         match unescape(inside).0 {
@@ -335,13 +241,15 @@ pub struct Member<'a> {
 impl Member<'_> {
     /// Whether the name, unescaped, is `name` or its snake_case form.
     pub fn is(&self, name: &str) -> bool {
-        names(&self.key.letters(), name)
+        // Neither an escape nor an underscore makes a name shorter.
+        let inside = self.key.inside();
+        inside == name.as_bytes() || inside.len() > name.len() && names(&self.key.letters(), name)
     }
 }
 
 /// Whether a key is the name, or its snake_case form.
 pub(crate) fn names(key: &[u8], name: &str) -> bool {
-    key == name.as_bytes() || is_snake_of(key, name)
+    key == name.as_bytes() || key.len() > name.len() && is_snake_of(key, name)
 }
 
 fn is_snake_of(key: &[u8], name: &str) -> bool {
@@ -355,6 +263,13 @@ fn is_snake_of(key: &[u8], name: &str) -> bool {
         }
     }
     key.next().is_none()
+}
+
+impl<'a> Items<'a> {
+    /// The elements in a text that is the inside of an array.
+    pub(crate) fn inside(doc: &'a [u8]) -> Items<'a> {
+        Items { doc, at: 0, end: doc.len() }
+    }
 }
 
 /// Iterator over an object's members.
@@ -410,7 +325,7 @@ fn skip_to(doc: &[u8], mut at: usize, end: usize) -> Option<usize> {
 }
 
 fn unescape(text: &[u8]) -> (Cow<'_, str>, bool) {
-    if !text.contains(&b'\\') {
+    if !has_backslash(text) {
         // A checked text is UTF-8; saying so is quicker than mending it would be.
         return (std::str::from_utf8(text).map_or_else(|_| String::from_utf8_lossy(text), Cow::Borrowed), true);
     }
@@ -419,9 +334,10 @@ fn unescape(text: &[u8]) -> (Cow<'_, str>, bool) {
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
         if byte != b'\\' {
-            let run = plain_run(text.get(at..).unwrap_or_default()).max(1);
-            out.extend_from_slice(text.get(at..at + run).unwrap_or_default());
-            at += run;
+            let rest = text.get(at..).unwrap_or_default();
+            let (run, _) = rest.split_at(memchr::memchr(b'\\', rest).unwrap_or(rest.len()));
+            out.extend_from_slice(run);
+            at += run.len();
             continue;
         }
         let escaped = text.get(at + 1).copied().unwrap_or(b'\\');
@@ -510,6 +426,11 @@ impl Json {
     /// The value to look into.
     pub fn value(&self) -> Value<'_> {
         Value { doc: &self.0, start: 0, end: self.0.len() }
+    }
+
+    /// The value that is known to stand there.
+    pub(crate) fn at(&self, span: Range<usize>) -> Value<'_> {
+        Value { doc: &self.0, start: span.start, end: span.end }
     }
 
     /// The part of this text that `value`, taken from it, stands for. Shares the memory.

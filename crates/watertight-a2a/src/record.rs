@@ -17,7 +17,7 @@ mod persist;
 mod render;
 mod view;
 
-pub use persist::Delta;
+pub use persist::{Delta, delta};
 pub use render::RenderOptions;
 pub use view::{Measure, Source};
 

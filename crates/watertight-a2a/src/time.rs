@@ -6,7 +6,21 @@ pub fn write(millis: i64) -> String {
     let (days, rest) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
     let (year, month, day) = civil(days);
     let (hour, minute, second, milli) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60, rest % 1000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+    let mut text = String::with_capacity(24);
+    for (number, places, behind) in [
+        (year, 4, '-'),
+        (month, 2, '-'),
+        (day, 2, 'T'),
+        (hour, 2, ':'),
+        (minute, 2, ':'),
+        (second, 2, '.'),
+        (milli, 3, 'Z'),
+    ] {
+        let digit = |place| char::from(b'0' + (number / 10_i64.pow(place) % 10) as u8);
+        text.extend((0..places).rev().map(digit));
+        text.push(behind);
+    }
+    text
 }
 
 /// Reads any RFC 3339 timestamp, whatever its offset and digits, rounded down to the millisecond.

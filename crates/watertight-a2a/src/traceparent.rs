@@ -44,11 +44,16 @@ impl TraceParent {
 
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("00-")?;
-        self.trace_id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_str("-")?;
-        self.span_id.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, "-{:02x}", self.flags)
+        // One goes out with every attempt: the formatter's own way, byte by byte, costs ten times as much.
+        let digits = |byte: u8| [byte >> 4, byte & 0xf].map(|half| char::from(b"0123456789abcdef"[usize::from(half)]));
+        let mut text = String::with_capacity(55);
+        text.push_str("00-");
+        text.extend(self.trace_id.into_iter().flat_map(digits));
+        text.push('-');
+        text.extend(self.span_id.into_iter().flat_map(digits));
+        text.push('-');
+        text.extend(digits(self.flags));
+        f.write_str(&text)
     }
 }
 

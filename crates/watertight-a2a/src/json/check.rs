@@ -1,7 +1,8 @@
 //! The one pass that decides whether bytes are JSON within limits. It keeps its own stack, so no nesting can
 //! overflow ours.
 
-use super::{Error, Limits, plain_run, skip_space};
+use super::scan::{first_control, letters_run};
+use super::{Error, Limits, skip_space};
 
 /// Checks that `bytes` is one JSON value within `limits`, surrounded by nothing but whitespace.
 pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), Error> {
@@ -94,7 +95,12 @@ impl Scan<'_> {
     fn string(&mut self) -> Result<(), Error> {
         self.at += 1;
         loop {
-            self.at += plain_run(self.bytes.get(self.at..).unwrap_or_default());
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let letters = rest.get(..letters_run(rest)).unwrap_or_default();
+            if let Some(control) = first_control(letters) {
+                return Err(Error::Syntax { at: self.at + control });
+            }
+            self.at += letters.len();
             match self.peek()? {
                 b'"' => {
                     self.at += 1;
@@ -116,7 +122,6 @@ impl Scan<'_> {
                         _ => return Err(Error::Syntax { at: self.at }),
                     }
                 }
-                0..=0x1f => return Err(Error::Syntax { at: self.at }),
                 _ => self.at += 1,
             }
         }

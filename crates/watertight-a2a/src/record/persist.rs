@@ -3,7 +3,7 @@
 //! The format is our own JSON. What it was written from had passed the depth limit, so reading it back allows a few
 //! levels more.
 
-use crate::event::{Event, TaskState, wrap};
+use crate::event::{Event, TaskState};
 use crate::json::{Json, Kind, Limits, Value};
 use crate::reply::What;
 use crate::text::{ObjectWriter, quote};
@@ -28,7 +28,7 @@ impl Delta<'_> {
         let mut object = ObjectWriter::open(&mut out);
         object.raw("at", now_ms.to_string().as_bytes());
         match self {
-            Delta::Event(event) => object.raw("event", &wrap(event.wrapper(), event.raw.as_bytes())),
+            Delta::Event(event) => object.raw("event", &event.to_stream_response()),
             Delta::Client(message) => object.raw("client", message.as_bytes()),
             Delta::Status(state, message) => {
                 object.string("state", state.name());
@@ -40,6 +40,16 @@ impl Delta<'_> {
         object.close();
         out
     }
+}
+
+/// [`Delta::Event`] of an event that is a StreamResponse already.
+pub fn delta(now_ms: i64, event: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(event.len() + 48);
+    let mut object = ObjectWriter::open(&mut out);
+    object.raw("at", now_ms.to_string().as_bytes());
+    object.raw("event", event);
+    object.close();
+    out
 }
 
 const STORED: Limits = Limits { max_depth: 1024, max_bytes: usize::MAX };

@@ -1,7 +1,8 @@
 //! What the agent answered, wherever it put it: artifacts, else the status message, else its last message.
 
+use crate::call::part_content;
 use crate::event::Part;
-use crate::json::Json;
+use crate::json::{Items, Json, Value};
 
 use super::Record;
 
@@ -40,7 +41,7 @@ impl Record {
     /// that they are progress, or a question.
     pub fn result_parts(&self) -> (Source, Vec<Json>) {
         let mut parts = Vec::new();
-        let source = self.each_part(|raw| parts.push(raw));
+        let source = self.each_part(|part| parts.push(Json::assume(part.raw().to_vec())));
         (source, parts)
     }
 
@@ -48,17 +49,17 @@ impl Record {
     pub fn measure(&self) -> Measure {
         let mut measure =
             Measure { source: Source::Nowhere, bytes: 0, parts: 0, data_parts: 0, malformed_parts: 0, empty: true };
-        measure.source = self.each_part(|raw| {
+        measure.source = self.each_part(|part| {
             measure.parts += 1;
-            measure.bytes += raw.as_bytes().len();
-            match Part::read(&raw) {
-                Part::Text(text) => measure.empty &= text.trim().is_empty(),
-                Part::Data(_) => {
+            measure.bytes += part.raw().len();
+            match part_content(part) {
+                Ok(("text", value)) => measure.empty &= is_blank(value),
+                Ok(("data", _)) => {
                     measure.data_parts += 1;
                     measure.empty = false;
                 }
-                Part::Raw(_) | Part::Url(_) => measure.empty = false,
-                Part::Malformed => measure.malformed_parts += 1,
+                Ok(_) => measure.empty = false,
+                Err(_) => measure.malformed_parts += 1,
             }
         });
         measure
@@ -67,9 +68,10 @@ impl Record {
     /// The values of the result's data parts, raw, in order.
     pub fn data_values(&self) -> Vec<Json> {
         let mut values = Vec::new();
-        self.each_part(|raw| match Part::read(&raw) {
-            Part::Data(value) => values.push(value),
-            Part::Text(_) | Part::Raw(_) | Part::Url(_) | Part::Malformed => {}
+        self.each_part(|part| {
+            if let Ok(("data", value)) = part_content(part) {
+                values.push(Json::assume(value.raw().to_vec()));
+            }
         });
         values
     }
@@ -94,17 +96,14 @@ impl Record {
     }
 
     /// Shows each part of the result, from the first source that has any.
-    fn each_part(&self, mut see: impl FnMut(Json)) -> Source {
+    fn each_part(&self, mut see: impl FnMut(Value<'_>)) -> Source {
         if self.artifacts.iter().any(|artifact| artifact.count > 0) {
-            for artifact in &self.artifacts {
-                let parts = artifact.array();
-                parts.value().items().for_each(|part| see(parts.part(part)));
-            }
+            self.artifacts.iter().flat_map(|artifact| Items::inside(&artifact.parts)).for_each(see);
             return Source::Artifacts;
         }
         for (source, parts) in [(Source::StatusMessage, self.status_parts()), (Source::History, self.history_parts())] {
             if let Some(parts) = parts.filter(|parts| parts.value().items().next().is_some()) {
-                parts.value().items().for_each(|part| see(parts.part(part)));
+                parts.value().items().for_each(&mut see);
                 return source;
             }
         }
@@ -119,6 +118,13 @@ impl Record {
         let last = self.history.iter().rev().find(|entry| !entry.from_user && !entry.interim)?;
         Some(last.raw.part(last.raw.value().get("parts")?))
     }
+}
+
+/// Whether a text says nothing. Most say something in their first letter.
+fn is_blank(text: Value<'_>) -> bool {
+    let first = text.raw().get(1).copied().unwrap_or(b'"');
+    !(first.is_ascii_graphic() && first != b'"' && first != b'\\')
+        && text.as_str().is_none_or(|text| text.trim().is_empty())
 }
 
 fn text_of(parts: &Json) -> String {

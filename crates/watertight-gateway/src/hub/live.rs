@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use watertight_a2a::event::{Body, Event as Heard};
-use watertight_a2a::record::{Delta, ENTRY_BYTES, Record};
+use watertight_a2a::record::{ENTRY_BYTES, Record, delta};
 use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
 use watertight_engine::record::{Durability, Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
@@ -68,7 +68,8 @@ struct Inner {
     claimed: Vec<Arc<str>>,
     /// The message of the turn that is to be sent.
     to_send: Option<(u32, Message)>,
-    deltas: VecDeque<Bytes>,
+    /// What was relayed and is to be appended to the stored record, as events with their times.
+    deltas: VecDeque<(i64, Bytes)>,
     delta_bytes: usize,
     /// Too much waited to be appended: what comes after the gap would not fit, until there is a whole record again.
     torn: bool,
@@ -262,10 +263,10 @@ impl Live {
         if let Some(state) = state.filter(|_| gate != Gate::Free) {
             inner.line_state = state;
         }
+        let body = heard.to_stream_response();
         if !self.volatile {
-            inner.keep_delta(|| Delta::Event(&heard).to_bytes(millis(now)).into());
+            inner.keep_delta(millis(now), &body);
         }
-        let body: Bytes = heard.to_stream_response().into();
         let event = Arc::new(Event { id: self.id(n), kind: kind_of(&heard), state, body });
         if gate == Gate::Free && inner.pending.is_empty() {
             inner.show(event, &heard, now, now, self);
@@ -323,7 +324,8 @@ impl Live {
     /// What was relayed since, for the store.
     pub(crate) fn take_deltas(&self) -> Deltas {
         let mut inner = self.lock();
-        let bodies = std::mem::take(&mut inner.deltas);
+        let bodies: VecDeque<Bytes> =
+            std::mem::take(&mut inner.deltas).into_iter().map(|(at, event)| delta(at, &event).into()).collect();
         inner.delta_bytes = 0;
         let first = inner.delta;
         inner.delta += bodies.len() as u64;
@@ -487,18 +489,17 @@ impl Inner {
         }
     }
 
-    fn keep_delta(&mut self, delta: impl FnOnce() -> Bytes) {
+    fn keep_delta(&mut self, at: i64, event: &Bytes) {
         if self.torn {
             return;
         }
-        let delta = delta();
-        self.delta_bytes += delta.len() + ENTRY_BYTES;
+        self.delta_bytes += event.len() + ENTRY_BYTES;
         // One alone may be of any size: it was bounded where it came in.
         if self.delta_bytes > MAX_DELTA_BYTES && !self.deltas.is_empty() {
             self.deltas.clear();
             (self.delta_bytes, self.torn) = (0, true);
         } else {
-            self.deltas.push_back(delta);
+            self.deltas.push_back((at, event.clone()));
         }
     }
 
