@@ -9,6 +9,7 @@
 //! Assumes that the file is on a local disk and that nobody else writes it. Leaves out waiting: every read takes as
 //! long as the disk does.
 
+mod checkpoint;
 mod disk;
 mod filter;
 mod lists;
@@ -50,6 +51,7 @@ pub struct SqliteStore {
     pub(crate) writer: Writer,
     overlay: Arc<RwLock<Overlay>>,
     filter: Arc<Filter>,
+    counts: lists::Counts,
 }
 
 impl Drop for SqliteStore {
@@ -70,7 +72,10 @@ impl SqliteStore {
         let writer =
             writer.map_err(|source| OpenError::Io { doing: "start a thread for", path: path.clone(), source })?;
         filter.refresh();
-        Ok((SqliteStore { readers: Readers::new(path), writer, overlay, filter }, lease))
+        Ok((
+            SqliteStore { readers: Readers::new(path), writer, overlay, filter, counts: lists::Counts::default() },
+            lease,
+        ))
     }
 
     pub(crate) fn close(&self) {

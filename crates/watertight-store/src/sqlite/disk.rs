@@ -13,6 +13,7 @@ use watertight_engine::ids::{AgentId, ContextKey, Key, Principal, TaskId};
 use watertight_engine::record::{Row, Save, TaskState};
 use watertight_policy::time::Time;
 
+use super::checkpoint::Checkpointer;
 use super::filter::Filter;
 use super::log::{Encoder, Entry, Text};
 use super::open::Opened;
@@ -36,7 +37,8 @@ const PIECES: i64 = 16;
 const PAIRS: usize = 10_000;
 
 pub(super) struct Hand {
-    // In this order they are dropped: the lock last.
+    // In this order they are dropped: the lock last, and nobody else is in the database when it is closed.
+    pub(super) checkpointer: Checkpointer,
     pub(super) connection: Connection,
     path: PathBuf,
     /// The next payload's id.
@@ -54,8 +56,8 @@ pub(super) struct Hand {
     versions: Versions,
     /// The connection does not wait for the disk: what it writes now is in the log already.
     pub(super) lazy: bool,
-    /// Pieces that went to the tables since the last checkpoint.
-    pub(super) pieces: usize,
+    /// Tasks that went to the tables since the last checkpoint.
+    pub(super) since_checkpoint: usize,
     /// What came before this row of the log goes to its place before anything is removed.
     pub(super) prune_from: u64,
     _lock: File,
@@ -95,6 +97,7 @@ impl Hand {
     pub(super) fn new(opened: Opened, overlay: Arc<RwLock<Overlay>>, filter: Arc<Filter>) -> Hand {
         let Opened { connection, path, lock } = opened;
         Hand {
+            checkpointer: Checkpointer::new(path.clone()),
             connection,
             path,
             next: 1,
@@ -107,7 +110,7 @@ impl Hand {
             staged: Vec::new(),
             versions: Versions::new(),
             lazy: false,
-            pieces: 0,
+            since_checkpoint: 0,
             prune_from: 0,
             _lock: lock,
         }

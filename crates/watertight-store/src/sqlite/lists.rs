@@ -4,8 +4,8 @@
 //! those, so that each is looked up.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, params};
 use watertight_engine::ids::{AgentId, Principal, TaskId};
@@ -21,9 +21,20 @@ impl SqliteStore {
     pub(crate) fn list(&self, query: &ListQuery) -> Result<Page, ReadError> {
         let fresh = |overlay: &Overlay| {
             let own = overlay.rows().filter(|row| row.principal == query.principal);
-            own.map(|row| (row.clone(), overlay.get(row.task).is_some_and(|fresh| fresh.born))).collect::<Vec<_>>()
+            let own = own.map(|row| (row.clone(), overlay.get(row.task).is_some_and(|fresh| fresh.born)));
+            (overlay.generation(), own.collect::<Vec<_>>())
         };
-        self.both(fresh, |fresh, view| list(view, query, fresh))
+        self.both(fresh, |(generation, fresh), view| {
+            let count = |pair, query: &ListQuery| {
+                let of = Counted { pair, from: from_of(query), mask: query.mask() };
+                // A context holds few, and there are many.
+                match &query.context {
+                    Some(_) => count_pair(view, query, pair),
+                    None => self.counts.of(generation, of, || count_pair(view, query, pair)),
+                }
+            };
+            list(view, query, fresh, count)
+        })
     }
 
     pub(crate) fn callers(&self, tenant: &str, limit: usize) -> Result<Vec<Principal>, ReadError> {
@@ -65,18 +76,63 @@ impl SqliteStore {
     }
 }
 
-fn list(view: &Connection, query: &ListQuery, fresh: Vec<(Row, bool)>) -> rusqlite::Result<Page> {
+/// How many rows of the tables the latest lists were about: a caller that turns the pages asks for the same again and
+/// again, and counting costs as much as a page.
+#[derive(Default)]
+pub(super) struct Counts(Mutex<(u64, BTreeMap<Counted, u64>)>);
+
+/// The most that are remembered.
+const MAX_COUNTS: usize = 1_024;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Counted {
+    pair: i64,
+    from: i64,
+    mask: u32,
+}
+
+impl Counts {
+    /// As it was counted in this generation of the tables, or as it is counted now.
+    fn of(
+        &self,
+        generation: u64,
+        what: Counted,
+        count: impl FnOnce() -> rusqlite::Result<u64>,
+    ) -> rusqlite::Result<u64> {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = Some(lock()).filter(|known| known.0 == generation).and_then(|known| known.1.get(&what).copied());
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let count = count()?;
+        let mut known = lock();
+        if known.0 < generation || known.1.len() >= MAX_COUNTS {
+            *known = (generation, BTreeMap::new());
+        }
+        if known.0 == generation {
+            known.1.insert(what, count);
+        }
+        Ok(count)
+    }
+}
+
+fn list(
+    view: &Connection,
+    query: &ListQuery,
+    fresh: Vec<(Row, bool)>,
+    count: impl Fn(i64, &ListQuery) -> rusqlite::Result<u64>,
+) -> rusqlite::Result<Page> {
     let mut page = Page::default();
     let known: BTreeSet<TaskId> = fresh.iter().map(|(row, _)| row.task).collect();
     let wider = ListQuery { limit: query.limit.saturating_add(known.len()), ..query.clone() };
     for pair in pairs(view, query)? {
-        let (rows, total) = list_pair(view, &wider, pair)?;
+        let rows = list_pair(view, &wider, pair)?;
         page.rows.extend(rows.into_iter().filter(|row| !known.contains(&row.task)));
-        page.total += total;
+        page.total += count(pair, query)?;
     }
     for (row, born) in fresh {
         let before = if born { None } else { row_of(view, row.task)? };
-        page.total -= u64::from(before.is_some_and(|before| query.matches(&before)));
+        page.total = page.total.saturating_sub(u64::from(before.is_some_and(|before| query.matches(&before))));
         if query.matches(&row) {
             page.total += 1;
             if query.after.is_none_or(|after| (row.changed, row.task) < after) {
@@ -96,23 +152,29 @@ fn pairs(view: &Connection, query: &ListQuery) -> rusqlite::Result<Vec<i64>> {
         .collect()
 }
 
-fn list_pair(view: &Connection, query: &ListQuery, pair: i64) -> rusqlite::Result<(Vec<Row>, u64)> {
-    let (page, count) = match query.context {
-        Some(_) => (questions::PAGE_OF_CONTEXT, questions::COUNT_OF_CONTEXT),
-        None => (questions::PAGE, questions::COUNT),
-    };
-    let from = query.changed_after.map_or(i64::MIN, rows::time);
+fn from_of(query: &ListQuery) -> i64 {
+    query.changed_after.map_or(i64::MIN, rows::time)
+}
+
+fn count_pair(view: &Connection, query: &ListQuery, pair: i64) -> rusqlite::Result<u64> {
+    let count = if query.context.is_some() { questions::COUNT_OF_CONTEXT } else { questions::COUNT };
+    let mut count = view.prepare_cached(count)?;
+    count
+        .query_row(params![pair, query.context, from_of(query), query.mask()], |row| row.get::<_, i64>(0))
+        .map(|total| total as u64)
+}
+
+fn list_pair(view: &Connection, query: &ListQuery, pair: i64) -> rusqlite::Result<Vec<Row>> {
+    let page = if query.context.is_some() { questions::PAGE_OF_CONTEXT } else { questions::PAGE };
+    let from = from_of(query);
     // Longer than any id, and so behind all of them.
     let last = query.after.map_or_else(|| vec![0xff; 17], |(_, task)| rows::id(task).to_vec());
     let until = query.after.map_or(i64::MAX, |(changed, _)| rows::time(changed));
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
-    let total = view
-        .prepare_cached(count)?
-        .query_row(params![pair, query.context, from, query.mask()], |row| row.get::<_, i64>(0))?;
     let mut names = Names::default();
     let rows = view
         .prepare_cached(page)?
         .query_map(params![pair, query.context, from, query.mask(), until, last, limit], |row| names.row(row))?
         .collect::<rusqlite::Result<_>>()?;
-    Ok((rows, total as u64))
+    Ok(rows)
 }

@@ -59,6 +59,14 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// A connection that only takes part in checkpoints.
+pub(super) fn open_beside(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.execute_batch("PRAGMA wal_autocheckpoint = 0; PRAGMA trusted_schema = OFF;")?;
+    Ok(connection)
+}
+
 fn make_directory(directory: &Path) -> Result<(), OpenError> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);

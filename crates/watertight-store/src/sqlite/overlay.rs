@@ -25,6 +25,8 @@ pub(super) struct Overlay {
     /// Bodies that were written ahead and have been replaced before they were in their place.
     pub(super) litter: Vec<Run>,
     bytes: usize,
+    /// Counts up with every change of the tables.
+    generation: u64,
 }
 
 /// What is new of a task.
@@ -50,6 +52,21 @@ pub(super) struct Use {
 }
 
 impl Overlay {
+    /// An empty one in this one's place.
+    pub(super) fn successor(&self) -> Overlay {
+        Overlay { generation: self.generation + 1, ..Overlay::default() }
+    }
+
+    /// What was counted in the tables before does not hold any more.
+    pub(super) fn tables_changed(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Of the tables, as they are seen together with what is here.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty() && self.contexts.is_empty()
     }
@@ -147,6 +164,7 @@ impl Overlay {
 
     /// These are in the tables now, as they are here; and so are all contexts, and the litter is gone.
     pub(super) fn settled(&mut self, tasks: &[TaskId]) {
+        self.tables_changed();
         tasks.iter().for_each(|task| self.remove(*task));
         self.contexts.clear();
         self.litter.clear();

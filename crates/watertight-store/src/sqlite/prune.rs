@@ -1,11 +1,14 @@
 //! Removing what is old, a bounded step at a time.
 
+use std::sync::PoisonError;
+
 use rusqlite::{OptionalExtension, params};
 use watertight_engine::ids::TaskId;
 
 use super::disk::{DELTA, Hand, MESSAGE, cutoff};
 use super::log::Entry;
 use super::rows::{self, Id};
+use super::settle::PIECE;
 use crate::queue::{PruneAsk, PruneStep};
 
 /// Tasks in one step, and owners of keys.
@@ -22,10 +25,12 @@ impl Hand {
         }
         let waits = self.overlay().oldest().is_some_and(|oldest| oldest < self.prune_from);
         if waits {
-            self.settle()?;
+            self.settle(PIECE)?;
             return Ok(PruneStep { more: true, ..PruneStep::default() });
         }
-        self.alone(|hand| step(hand, ask))
+        let step = self.alone(|hand| step(hand, ask))?;
+        self.overlay.write().unwrap_or_else(PoisonError::into_inner).tables_changed();
+        Ok(step)
     }
 }
 

@@ -10,19 +10,24 @@ use std::sync::PoisonError;
 use rusqlite::params;
 use watertight_engine::ids::TaskId;
 
+use super::checkpoint::checkpoint;
 use super::disk::{DELTA, Hand, MESSAGE, RECORD, Run, run_of};
 use super::log::{self, Text};
 use super::overlay::Overlay;
 use super::rows;
 use crate::writer::Tidy;
 
-/// Tasks in one piece. Keys and agents' ids lie anywhere in their indexes: the more go together, the fewer pages each
-/// costs; and the longer the next commit waits.
-const PIECE: usize = 256;
+/// Tasks in one piece, where nobody waits. The more go together, the fewer pages each costs.
+pub(super) const PIECE: usize = 256;
+/// And where the next commit waits for it, or may come at any time. Keys and agents' ids lie anywhere in their indexes,
+/// so that it costs little more.
+const SLICE: usize = 64;
 /// It is worth doing.
 const SHOULD: usize = 1_024;
-/// After so many pieces SQLite's own log goes into the database: about 4000 pages.
-const CHECKPOINT: usize = 4;
+/// After so many tasks SQLite's own log goes into the database: about 4000 pages.
+const CHECKPOINT: usize = 1_024;
+/// After so many it is done by who is here: the thread that does it beside commits does not keep up.
+const OVERDUE: usize = 8 * CHECKPOINT;
 /// It is done although others wait; in tasks, and in bytes.
 const MUST: (usize, usize) = (4_096, 16 << 20);
 /// Nothing more is taken: the tables cannot be written.
@@ -34,7 +39,9 @@ impl Hand {
         let stored = self.stored_fence()?;
         if stored != self.fence {
             // Who wrote past the lock found in the log what is here, and has gone on from there.
-            *self.overlay.write().unwrap_or_else(PoisonError::into_inner) = Overlay::default();
+            let mut overlay = self.overlay.write().unwrap_or_else(PoisonError::into_inner);
+            *overlay = overlay.successor();
+            drop(overlay);
             self.filter.forget();
             self.fence = stored;
         }
@@ -44,7 +51,7 @@ impl Hand {
     }
 
     fn read_log(&mut self) -> rusqlite::Result<()> {
-        let mut overlay = Overlay::default();
+        let mut overlay = self.overlay().successor();
         let mut statement = self.statement("SELECT seq, bytes FROM log ORDER BY seq")?;
         let mut found = statement.query(())?;
         let (mut last, mut end) = (0, 0);
@@ -100,14 +107,18 @@ impl Hand {
     pub(super) fn settle_some(&mut self, when: Tidy) -> bool {
         let mut due = self.is_due(when);
         while due {
-            if self.settle().is_err() {
+            let count = if when == Tidy::May { PIECE } else { SLICE };
+            if self.settle(count).is_err() {
                 return when != Tidy::May;
             }
-            self.pieces += 1;
-            if self.pieces >= CHECKPOINT || self.overlay().is_empty() {
-                // What cannot be done now is done by a later one; readers are not waited for.
-                let _ = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()));
-                self.pieces = 0;
+            self.since_checkpoint += count;
+            let is_quiet = self.overlay().is_empty();
+            if is_quiet
+                || self.since_checkpoint >= OVERDUE
+                || self.since_checkpoint >= CHECKPOINT && self.checkpointer.advance()
+            {
+                checkpoint(&self.connection);
+                self.since_checkpoint = 0;
             }
             due = when == Tidy::Must && self.is_due(when);
         }
@@ -126,18 +137,18 @@ impl Hand {
 
     fn settle_all(&mut self) -> rusqlite::Result<()> {
         while !self.overlay().is_empty() {
-            self.settle()?;
+            self.settle(PIECE)?;
         }
         Ok(())
     }
 
-    /// One piece.
-    pub(super) fn settle(&mut self) -> rusqlite::Result<()> {
+    /// One piece, of so many tasks.
+    pub(super) fn settle(&mut self, count: usize) -> rusqlite::Result<()> {
         if !self.lazy {
             self.connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0")?;
             self.lazy = true;
         }
-        let settled = self.settle_piece();
+        let settled = self.settle_piece(count);
         if settled.is_err() && !self.connection.is_autocommit() {
             // If even this fails, the next BEGIN does too, and says why.
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -149,10 +160,10 @@ impl Hand {
         settled
     }
 
-    fn settle_piece(&mut self) -> rusqlite::Result<()> {
+    fn settle_piece(&mut self, count: usize) -> rusqlite::Result<()> {
         let shared = self.overlay.clone();
         let overlay = shared.read().unwrap_or_else(PoisonError::into_inner);
-        let (tasks, needed) = overlay.first(PIECE);
+        let (tasks, needed) = overlay.first(count);
         self.begin_as_owner()?;
         for task in &tasks {
             self.settle_task(&overlay, *task)?;
