@@ -348,7 +348,7 @@ impl Handle {
         let old = self.shared.all_known();
         let mut known = old.clone();
         for known in known.values_mut() {
-            known.removed = true;
+            Arc::make_mut(known).removed = true;
         }
         for spec in agents {
             self.shared.shelf.limit(&spec.name, spec.memory);
@@ -365,7 +365,7 @@ impl Handle {
                 None => Agent::new(spec.wire.clone(), self.shared.clock.clone())
                     .map_err(|why| StartError::Agent { agent: spec.name.clone(), why })?,
             };
-            known.insert(spec.name.clone(), Known { spec, agent, removed: false });
+            known.insert(spec.name.clone(), Arc::new(Known { spec, agent, removed: false }));
         }
         self.shared.set_known(known);
         // Refused only when thousands of orders wait, or the cell is gone.

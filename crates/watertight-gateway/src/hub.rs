@@ -299,9 +299,9 @@ struct State {
     lives: BTreeMap<TaskId, Arc<Live>>,
     /// Whose the agents' task ids are.
     remotes: BTreeMap<(AgentId, Arc<str>), TaskId>,
-    /// Messages that were proposed, until their line is answered or closed.
-    proposed: BTreeMap<(Key, Fingerprint), Proposed>,
-    lines: BTreeMap<LineId, (Key, Fingerprint)>,
+    /// Messages that were proposed, until their line is answered or closed; in an order that tells two of them apart at once.
+    proposed: BTreeMap<(Fingerprint, Key), Proposed>,
+    lines: BTreeMap<LineId, (Fingerprint, Key)>,
     proposed_bytes: usize,
     /// The same by agent, with the messages that are kept in memory alone.
     held: BTreeMap<AgentId, usize>,
@@ -369,13 +369,13 @@ impl Hub {
     pub(crate) fn propose(&self, line: LineId, key: Key, print: Fingerprint, message: Message) -> Result<(), NoRoom> {
         let mut state = self.lock();
         let bytes = message.params.as_bytes().len();
-        let id = (key, print);
+        let id = (print, key);
         if let Some(twin) = state.proposed.get_mut(&id) {
             twin.lines += 1;
         } else {
             let free =
                 MAX_PROPOSED_BYTES.saturating_sub(state.proposed_bytes + self.message_bytes.load(Ordering::Relaxed));
-            let held = state.held.get(&id.0.agent).copied().unwrap_or(0);
+            let held = state.held.get(&id.1.agent).copied().unwrap_or(0);
             if bytes > free {
                 return Err(NoRoom::Anybody);
             }
@@ -383,7 +383,7 @@ impl Hub {
                 return Err(NoRoom::Agent);
             }
             state.proposed_bytes += bytes;
-            state.hold(&id.0.agent, bytes, 0);
+            state.hold(&id.1.agent, bytes, 0);
             state.proposed.insert(id.clone(), Proposed { message, lines: 1 });
         }
         state.lines.insert(line, id);
@@ -400,13 +400,13 @@ impl Hub {
             let bytes = proposed.message.params.as_bytes().len();
             state.proposed.remove(&id);
             state.proposed_bytes -= bytes;
-            state.hold(&id.0.agent, 0, bytes);
+            state.hold(&id.1.agent, 0, bytes);
         }
     }
 
     /// The delegation that took on what is asked on a line: as its first message, as a later one, or as a repeat.
     pub(crate) fn of_line(&self, line: LineId) -> Option<Arc<Live>> {
-        let (key, _) = self.lock().lines.get(&line).cloned()?;
+        let (_, key) = self.lock().lines.get(&line).cloned()?;
         self.all().into_iter().find(|live| live.took_on(&key))
     }
 
@@ -414,7 +414,7 @@ impl Hub {
     pub(crate) fn proposed(&self, row: &Row) -> Option<Message> {
         let principal = row.principal.clone();
         let key = Key { principal, agent: row.agent.clone(), message_id: row.turn.message_id.clone() };
-        self.lock().proposed.get(&(key, row.turn.fingerprint)).map(|proposed| proposed.message.clone())
+        self.lock().proposed.get(&(row.turn.fingerprint, key)).map(|proposed| proposed.message.clone())
     }
 
     /// Bytes of what is written with a row, about.

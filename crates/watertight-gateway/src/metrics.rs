@@ -1,6 +1,7 @@
 //! What `/metrics` tells. Labels come from configuration and closed vocabularies only: no caller, peer or message can
 //! make a new time series.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -27,18 +28,18 @@ const UNKNOWN: &str = "(unknown)";
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct OfAgent {
-    agent: String,
+    agent: Arc<str>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct OfRefusal {
-    agent: String,
+    agent: Arc<str>,
     reason: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct OfOutcome {
-    agent: String,
+    agent: Arc<str>,
     outcome: &'static str,
     reason: &'static str,
 }
@@ -153,7 +154,7 @@ impl Metrics {
     /// The text, with the agents as they are at the moment.
     pub(crate) fn encode(&self, agents: &[AgentStats], now: &Now) -> String {
         for view in agents {
-            let of = OfAgent { agent: view.agent.to_string() };
+            let of = OfAgent { agent: view.agent.0.clone() };
             self.in_flight.get_or_create(&of).set(i64::from(view.in_flight));
             self.waiting.get_or_create(&of).set(i64::from(view.waiting));
             self.queued.get_or_create(&of).set(i64::from(view.queued));
@@ -182,7 +183,7 @@ impl Metrics {
     }
 
     pub(crate) fn refused(&self, agent: &AgentId, known: bool, reason: Reason) {
-        let agent = if known { agent.to_string() } else { UNKNOWN.to_owned() };
+        let agent = if known { agent.0.clone() } else { UNKNOWN.into() };
         self.refusals.get_or_create(&OfRefusal { agent, reason: reason.as_str() }).inc();
     }
 
@@ -195,13 +196,13 @@ impl Metrics {
         waited: Span,
     ) {
         let of = OfOutcome {
-            agent: agent.to_string(),
+            agent: agent.0.clone(),
             outcome: outcome(state),
             reason: reason.map_or("none", |reason| reason.as_str()),
         };
         self.outcomes.get_or_create(&of).inc();
         if let Some(took) = took {
-            let of = OfAgent { agent: agent.to_string() };
+            let of = OfAgent { agent: agent.0.clone() };
             self.seconds.get_or_create(&of).observe(took.as_secs_f64());
             self.wait_seconds.get_or_create(&of).observe(waited.as_secs_f64());
         }
@@ -225,7 +226,7 @@ impl Metrics {
     }
 
     pub(crate) fn passed_over(&self, agent: &AgentId) {
-        self.unknown_events.get_or_create(&OfAgent { agent: agent.to_string() }).inc();
+        self.unknown_events.get_or_create(&OfAgent { agent: agent.0.clone() }).inc();
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderName, HeaderValue, Method as Verb, Request, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method as Verb, Request, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
 use tokio::sync::Semaphore;
@@ -63,7 +63,8 @@ pub(super) struct Along {
 pub(super) struct Asker {
     pub(super) config: Arc<AgentConfig>,
     pub(super) clock: Clock,
-    host: HeaderValue,
+    /// Of every request.
+    headers: HeaderMap,
     next_id: AtomicU64,
     names: Arc<Semaphore>,
     sends: Pool,
@@ -82,7 +83,8 @@ impl Asker {
         let names = Arc::new(Semaphore::new(MAX_LOOKUPS));
         let pool = || Pool::new(origin.clone(), config.connect_timeout, config.pool_idle, &names);
         let (sends, streams, side) = (pool(), pool(), pool());
-        Ok(Asker { clock, host, next_id: AtomicU64::new(1), names, sends, streams, side, config })
+        let headers = headers_of(&config, host);
+        Ok(Asker { clock, headers, next_id: AtomicU64::new(1), names, sends, streams, side, config })
     }
 
     pub(super) fn origin(&self) -> &Origin {
@@ -125,16 +127,12 @@ impl Asker {
         along: &Along,
         by_get: bool,
     ) -> Result<Answer, Failure> {
-        let accept = match class {
-            Class::Stream => "text/event-stream, application/json",
-            Class::Send | Class::Side => "application/json",
-        };
-        let (asked, mut request) = match &endpoint.wire {
+        let (asked, verb, uri, body) = match &endpoint.wire {
             Wire::JsonRpc { target } => {
                 let id = self.next_id.fetch_add(1, Ordering::Relaxed).to_string();
                 let tenant = along.tenant.as_deref().or(endpoint.tenant.as_deref());
                 let body = jsonrpc::write_request(&id, operation.method(), &operation.params(tenant));
-                (Asked::JsonRpc { id }, self.request(Verb::POST, target, accept, body.into())?)
+                (Asked::JsonRpc { id }, Verb::POST, uri_of(target)?, body.into())
             }
             Wire::HttpJson { base } => {
                 let tenant = endpoint.carried(along.tenant.as_deref());
@@ -144,28 +142,34 @@ impl Asker {
                     outbound::Verb::Post => Verb::POST,
                 };
                 let asked = Asked::HttpJson { names_task: operation.names_task() };
-                (asked, self.request(verb, &target, accept, body)?)
+                (asked, verb, uri_of(&target)?, body)
             }
         };
-        let has_body = request.method() == Verb::POST;
-        let headers = request.headers_mut();
-        if has_body {
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        }
-        headers.insert(A2A_VERSION, HeaderValue::from_static("1.0"));
-        let pairs =
-            [(TRACEPARENT, &along.traceparent), (TRACESTATE, &along.tracestate), (A2A_EXTENSIONS, &along.extensions)];
-        for (name, value) in pairs {
-            if let Some(value) = value {
-                headers.insert(name, value.clone());
+        let request = || {
+            let mut headers = self.headers.clone();
+            if class == Class::Stream {
+                headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
             }
-        }
+            if verb != Verb::POST {
+                headers.remove(header::CONTENT_TYPE);
+            }
+            match &along.traceparent {
+                Some(value) => headers.insert(TRACEPARENT, value.clone()),
+                None => headers.remove(TRACEPARENT),
+            };
+            for (name, value) in [(TRACESTATE, &along.tracestate), (A2A_EXTENSIONS, &along.extensions)] {
+                if let Some(value) = value {
+                    headers.insert(name, value.clone());
+                }
+            }
+            request_of(&verb, &uri, headers, &body)
+        };
         let pool = match class {
             Class::Send => &self.sends,
             Class::Stream => &self.streams,
             Class::Side => &self.side,
         };
-        self.exchange(pool, &request, asked).await
+        self.exchange(pool, request, asked).await
     }
 
     /// Asks for something whose answer is one small reply, in the side class.
@@ -188,50 +192,68 @@ impl Asker {
     pub(super) async fn get(&self, url: &Uri, more: &[(HeaderName, HeaderValue)]) -> Result<Answer, Failure> {
         let unusable = || Failure::new(Reason::Internal, Delivery::NotSent, "the card's URL is no http or https URL");
         let origin = Origin::of(url).ok_or_else(unusable)?;
-        let path = url.path_and_query().map_or("/", |path| path.as_str());
-        let mut request = self.request(Verb::GET, path, "application/json", Bytes::new())?;
-        for (name, value) in more {
-            request.headers_mut().insert(name, value.clone());
+        let uri = uri_of(url.path_and_query().map_or("/", |path| path.as_str()))?;
+        let mut headers = self.headers.clone();
+        for name in [header::CONTENT_TYPE, A2A_VERSION, TRACEPARENT] {
+            headers.remove(name);
         }
+        for (name, value) in more {
+            headers.insert(name, value.clone());
+        }
+        let request = |headers: &HeaderMap| request_of(&Verb::GET, &uri, headers.clone(), &Bytes::new());
         if origin == *self.origin() {
-            return self.exchange(&self.side, &request, Asked::Card).await;
+            return self.exchange(&self.side, || request(&headers), Asked::Card).await;
         }
         for (name, _) in &self.config.headers {
-            request.headers_mut().remove(name);
+            headers.remove(name);
         }
-        request.headers_mut().insert(header::HOST, origin.host_header().ok_or_else(unusable)?);
+        headers.insert(header::HOST, origin.host_header().ok_or_else(unusable)?);
         let pool = Pool::new(origin, self.config.connect_timeout, Duration::ZERO, &self.names);
-        self.exchange(&pool, &request, Asked::Card).await
+        self.exchange(&pool, || request(&headers), Asked::Card).await
     }
 
-    fn request(
+    async fn exchange(
         &self,
-        verb: Verb,
-        path: &str,
-        accept: &'static str,
-        body: Bytes,
-    ) -> Result<Request<Full<Bytes>>, Failure> {
-        let built = Request::builder().method(verb).uri(path).header(header::HOST, &self.host).body(Full::new(body));
-        let mut request = built.map_err(|error| {
-            Failure::new(Reason::Internal, Delivery::NotSent, format!("the request could not be written: {error}"))
-        })?;
-        let headers = request.headers_mut();
-        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
-        headers.insert(header::USER_AGENT, AGENT);
-        for (name, value) in &self.config.headers {
-            let mut value = value.clone();
-            value.set_sensitive(true);
-            headers.insert(name, value);
-        }
-        Ok(request)
-    }
-
-    async fn exchange(&self, pool: &Pool, request: &Request<Full<Bytes>>, asked: Asked) -> Result<Answer, Failure> {
+        pool: &Pool,
+        request: impl Fn() -> Request<Full<Bytes>>,
+        asked: Asked,
+    ) -> Result<Answer, Failure> {
         let (response, exchange) = pool.send(request).await.map_err(Failure::of_send)?;
         let (parts, incoming) = response.into_parts();
         let head = Head::new(parts.status, parts.headers);
         Ok(Answer { asked, head, body: Body { incoming, exchange: Some(exchange), idle: self.config.idle_timeout } })
     }
+}
+
+/// What goes along with every request to an agent; a trace takes the place that is kept for it.
+fn headers_of(config: &AgentConfig, host: HeaderValue) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(8 + config.headers.len());
+    headers.insert(header::HOST, host);
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    headers.insert(header::USER_AGENT, AGENT);
+    for (name, value) in &config.headers {
+        let mut value = value.clone();
+        value.set_sensitive(true);
+        headers.insert(name, value);
+    }
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(A2A_VERSION, HeaderValue::from_static("1.0"));
+    headers.insert(TRACEPARENT, HeaderValue::from_static(""));
+    headers
+}
+
+fn uri_of(path: &str) -> Result<Uri, Failure> {
+    Uri::try_from(path).map_err(|error| {
+        Failure::new(Reason::Internal, Delivery::NotSent, format!("the request could not be written: {error}"))
+    })
+}
+
+fn request_of(verb: &Verb, uri: &Uri, headers: HeaderMap, body: &Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body.clone()));
+    *request.method_mut() = verb.clone();
+    *request.uri_mut() = uri.clone();
+    *request.headers_mut() = headers;
+    request
 }
 
 pub(super) fn encoded(head: &Head) -> Failure {

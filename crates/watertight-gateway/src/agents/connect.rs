@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
@@ -104,12 +104,17 @@ pub(super) type Io = MaybeHttpsStream<TokioIo<Wire>>;
 /// A TCP socket and what went over it.
 #[derive(Debug)]
 pub(super) struct Socket {
-    tcp: TcpStream,
+    /// Nobody holds it for longer than one call into the kernel.
+    tcp: Mutex<TcpStream>,
     written: AtomicU64,
     read: AtomicU64,
 }
 
 impl Socket {
+    fn tcp(&self) -> MutexGuard<'_, TcpStream> {
+        self.tcp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Bytes that the kernel took.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::SeqCst)
@@ -124,7 +129,7 @@ impl Socket {
     /// a connection may have come in and not yet been read.
     pub(super) fn is_quiet(&self) -> bool {
         let mut byte = [MaybeUninit::uninit(); 1];
-        match SockRef::from(&self.tcp).peek(&mut byte) {
+        match SockRef::from(&*self.tcp()).peek(&mut byte) {
             Ok(_) => false,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         }
@@ -228,7 +233,7 @@ impl Dial {
         let _ = tcp.set_nodelay(true);
         let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
         let _ = SockRef::from(&tcp).set_tcp_keepalive(&keepalive);
-        let socket = Arc::new(Socket { tcp, written: AtomicU64::new(0), read: AtomicU64::new(0) });
+        let socket = Arc::new(Socket { tcp: Mutex::new(tcp), written: AtomicU64::new(0), read: AtomicU64::new(0) });
         self.slot.get_or_init(|| socket.clone());
         socket
     }
@@ -260,40 +265,27 @@ impl Connection for Wire {
 
 impl AsyncRead for Wire {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.tcp.poll_read_ready(cx))?;
-            match self.0.tcp.try_read(buf.initialize_unfilled()) {
-                Ok(n) => {
-                    buf.advance(n);
-                    self.0.read.fetch_add(n as u64, Ordering::SeqCst);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        let before = buf.filled().len();
+        // The stream's own way: after a read that did not fill the buffer it does not ask the kernel once more for nothing.
+        let polled = Pin::new(&mut *self.0.tcp()).poll_read(cx, buf);
+        self.0.read.fetch_add((buf.filled().len() - before) as u64, Ordering::SeqCst);
+        polled
     }
 }
 
 impl Wire {
-    fn poll_put(&self, cx: &mut Context<'_>, put: impl Fn(&TcpStream) -> io::Result<usize>) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.tcp.poll_write_ready(cx))?;
-            match put(&self.0.tcp) {
-                Ok(n) => {
-                    self.0.written.fetch_add(n as u64, Ordering::SeqCst);
-                    return Poll::Ready(Ok(n));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+    fn counted(&self, put: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(n)) = &put {
+            self.0.written.fetch_add(*n as u64, Ordering::SeqCst);
         }
+        put
     }
 }
 
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_put(cx, |tcp| tcp.try_write(buf))
+        let put = Pin::new(&mut *self.0.tcp()).poll_write(cx, buf);
+        self.counted(put)
     }
 
     fn poll_write_vectored(
@@ -301,7 +293,8 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_put(cx, |tcp| tcp.try_write_vectored(bufs))
+        let put = Pin::new(&mut *self.0.tcp()).poll_write_vectored(cx, bufs);
+        self.counted(put)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -313,7 +306,7 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(match SockRef::from(&self.0.tcp).shutdown(std::net::Shutdown::Write) {
+        Poll::Ready(match SockRef::from(&*self.0.tcp()).shutdown(std::net::Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,
         })

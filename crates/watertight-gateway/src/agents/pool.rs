@@ -104,7 +104,10 @@ impl Pool {
 
     /// Sends a request and waits for the head of its answer, however long it takes. A kept connection that turns out
     /// dead before any byte left is replaced; nothing else is ever sent again.
-    pub(super) async fn send(&self, request: &Request<Full<Bytes>>) -> Result<(Response<Incoming>, Exchange), Error> {
+    pub(super) async fn send(
+        &self,
+        request: impl Fn() -> Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Exchange), Error> {
         loop {
             let kept = self.take().await;
             let reused = kept.is_some();
@@ -113,7 +116,7 @@ impl Pool {
                 None => self.open().await.map_err(Error::Connect)?,
             };
             let (written, read) = (link.socket.written(), link.socket.read());
-            match link.sender.try_send_request(request.clone()).await {
+            match link.sender.try_send_request(request()).await {
                 Ok(response) => return Ok((response, Exchange { link, kept: self.kept.clone(), keep: self.keep })),
                 Err(mut lost) => {
                     let never_started = lost.take_message().is_some();

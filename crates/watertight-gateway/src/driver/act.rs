@@ -194,7 +194,9 @@ impl Driver {
         let home = live.home(dispatch.turn).unwrap_or_else(|| shared.runtime.clone());
         let ear = Ear::new(shared.clone(), live.clone(), &dispatch, max);
         let run = async move {
-            let outcome = AssertUnwindSafe(attempt_of(&shared, &live, &known.agent, dispatch, ear, send));
+            // In a place of its own: it is large, and would be copied whole at every step of a task's making and end.
+            let trying = Box::pin(attempt_of(&shared, &live, &known.agent, dispatch, ear, send));
+            let outcome = AssertUnwindSafe(trying);
             let outcome = outcome.catch_unwind().await.unwrap_or_else(|_| {
                 tracing::error!(%task, "an attempt panicked");
                 let delivery = Delivery::MaybeDelivered;

@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     limits: Mutex<CellLimits>,
     /// How long the store keeps what has ended.
     pub(crate) kept: watch::Sender<Kept>,
-    known: RwLock<BTreeMap<AgentId, Known>>,
+    known: RwLock<BTreeMap<AgentId, Arc<Known>>>,
     walls: Mutex<Arc<Vec<AgentView>>>,
     held: AtomicUsize,
     health: watch::Sender<Health>,
@@ -115,24 +115,24 @@ impl Shared {
         }
     }
 
-    pub(crate) fn known(&self, agent: &AgentId) -> Option<Known> {
+    pub(crate) fn known(&self, agent: &AgentId) -> Option<Arc<Known>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(agent).cloned()
     }
 
-    pub(crate) fn all_known(&self) -> BTreeMap<AgentId, Known> {
+    pub(crate) fn all_known(&self) -> BTreeMap<AgentId, Arc<Known>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_known(&self, known: BTreeMap<AgentId, Known>) {
+    pub(crate) fn set_known(&self, known: BTreeMap<AgentId, Arc<Known>>) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
     /// The cell's settings with the agents as they are configured now.
     pub(crate) fn settings(&self) -> Arc<Settings> {
         let known = self.all_known().into_iter().filter(|(_, known)| !known.removed);
-        let with_drain = |(name, known): (AgentId, Known)| {
+        let with_drain = |(name, known): (AgentId, Arc<Known>)| {
             let drain = self.drains.of(&name);
-            (name, AgentSettings { drain, ..known.spec.engine })
+            (name, AgentSettings { drain, ..known.spec.engine.clone() })
         };
         let agents = known.map(with_drain).collect();
         Arc::new(self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone().settings(agents))
