@@ -12,6 +12,7 @@ use watertight_policy::breaker;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
+use crate::agent::Agent;
 use crate::engine::{Dirty, Engine};
 use crate::ids::{AgentId, Attempt, LineId, TaskId};
 use crate::input::Input;
@@ -175,6 +176,7 @@ impl Cell {
     pub fn step_within(&mut self, now: Time, room: bool, fits: impl FnMut(&Waiting<'_>) -> bool) -> Option<Commit> {
         self.engine.now = self.engine.now.max(now);
         self.engine.go_on();
+        self.engine.wake_agents();
         for _ in 0..STEP_INPUTS {
             let Some(input) = self.mail.iter_mut().find_map(VecDeque::pop_front) else { break };
             match &input {
@@ -414,25 +416,33 @@ impl Cell {
 
     /// The agents' walls.
     pub fn agents(&self, now: Time) -> Vec<AgentView> {
-        let view = |(id, agent): (&AgentId, &crate::agent::Agent)| AgentView {
-            agent: id.clone(),
-            in_flight: agent.bulkhead.in_flight(),
-            peak: agent.bulkhead.peak(),
-            max_in_flight: agent.bulkhead.params().max_in_flight,
-            waiting: agent.bulkhead.waiting(),
-            queued: u32::try_from(agent.queue.len()).unwrap_or(u32::MAX),
-            oldest: agent.queue.oldest(),
-            breaker: agent.breaker.snapshot(),
-            pacing_until: agent.pacing.until(now),
-            removed: agent.removed,
-            suspended: u32::try_from(agent.suspended.len()).unwrap_or(u32::MAX),
-        };
-        self.engine.agents.iter().map(view).collect()
+        self.engine.agents.iter().map(|(id, agent)| view(id, agent, now)).collect()
+    }
+
+    /// One agent's walls.
+    pub fn agent(&self, id: &AgentId, now: Time) -> Option<AgentView> {
+        self.engine.agents.get(id).map(|agent| view(id, agent, now))
     }
 
     /// The agents' peaks have been read, and are counted anew.
     pub fn forget_peaks(&mut self) {
         self.engine.agents.values_mut().for_each(|agent| agent.bulkhead.forget_peak());
+    }
+}
+
+fn view(id: &AgentId, agent: &Agent, now: Time) -> AgentView {
+    AgentView {
+        agent: id.clone(),
+        in_flight: agent.bulkhead.in_flight(),
+        peak: agent.bulkhead.peak(),
+        max_in_flight: agent.bulkhead.params().max_in_flight,
+        waiting: agent.bulkhead.waiting(),
+        queued: u32::try_from(agent.queue.len()).unwrap_or(u32::MAX),
+        oldest: agent.queue.oldest(),
+        breaker: agent.breaker.snapshot(),
+        pacing_until: agent.pacing.until(now),
+        removed: agent.removed,
+        suspended: u32::try_from(agent.suspended.len()).unwrap_or(u32::MAX),
     }
 }
 

@@ -152,17 +152,23 @@ impl Engine {
         self.touching = None;
     }
 
-    /// Carries out at most one due timer; false if none is due.
-    pub(crate) fn tick(&mut self) -> bool {
-        let agent_due = self.agent_wakes.first().filter(|(at, _)| *at <= self.now).cloned();
-        if let Some((at, id)) = agent_due {
-            self.agent_wakes.remove(&(at, id.clone()));
+    /// Looks at every agent whose time has come. Before the inputs of a step: what they start at an agent takes its wake-up
+    /// away, as if nobody had waited for that.
+    pub(crate) fn wake_agents(&mut self) {
+        while let Some((at, id)) = self.agent_wakes.pop_first() {
+            if at > self.now {
+                self.agent_wakes.insert((at, id));
+                return;
+            }
             if let Some(agent) = self.agents.get_mut(&id) {
                 agent.wake = None;
             }
             self.pump(&id);
-            return true;
         }
+    }
+
+    /// Carries out at most one due timer; false if none is due.
+    pub(crate) fn tick(&mut self) -> bool {
         let Some((at, task, timer)) = self.timers.first().filter(|(at, _, _)| *at <= self.now).copied() else {
             return false;
         };

@@ -10,7 +10,8 @@
 //! 5. Sleep until [`cell::Cell::wake`], an input, or a durable commit; go to 1.
 //!
 //! If a commit fails, or a step panics: take [`cell::Cell::salvage`], drop the cell, load the rows from the store,
-//! [`cell::Cell::restore`], offer what was salvaged, go on. Truth that is not in the store is in the salvaged inputs.
+//! [`cell::Cell::restore`], offer what was salvaged, each submission with what the store knows of it now, go on. Truth that
+//! is not in the store is in the salvaged inputs; what was taken for lost may be in it all the same.
 
 mod agent;
 mod audit;

@@ -61,7 +61,7 @@ impl Engine {
             // What the store said of it may be older. Its own task it joins in any case: it was asked for again.
             (Some(used), _) if used.task != s.task && self.was_never_sent(used) => return false,
             (Some(used), _) => (used.task, used.fingerprint),
-            (None, Some(known)) if !known.never_sent => (known.task, known.fingerprint),
+            (None, Some(known)) if !known.never_sent || known.task == s.task => (known.task, known.fingerprint),
             (None, _) => return false,
         };
         if fingerprint != s.fingerprint {

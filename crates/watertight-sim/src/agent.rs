@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use watertight_engine::ids::RemoteId;
 use watertight_engine::input::CancelAnswer;
 use watertight_engine::record::TaskState;
-use watertight_policy::reason::Reason;
 use watertight_policy::rng::Rng;
 use watertight_policy::time::{Span, Time};
 
@@ -22,6 +21,8 @@ pub enum Behaviour {
     Message,
     /// Declines.
     Rejects,
+    /// Completes, and starts children meanwhile, with what is left of its budget.
+    Delegates,
     /// Takes it, gives its id, and never says another word. Answers cancels.
     HangsKnown,
     /// Takes it and never says a word.
@@ -34,6 +35,27 @@ pub enum Behaviour {
     Garbles,
     /// Says 429, come back in a second.
     Paces,
+    /// Gives an id that belongs to another of its tasks.
+    Borrows,
+    /// Changes its id on the way.
+    Renames,
+    /// Says that it completed, and a moment later that it failed.
+    EndsTwice,
+    /// Says that it works, that it was only submitted, and that it works.
+    GoesBack,
+}
+
+/// What an agent makes of a CancelTask.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Obedience {
+    /// Stops.
+    Stops,
+    /// Says that it goes on, and does.
+    GoesOn,
+    /// Does not answer.
+    Deaf,
+    /// Says that it stopped, and completes.
+    Lies,
 }
 
 /// An agent: how often it does what, how long it takes, and whether it obeys a cancel.
@@ -43,52 +65,80 @@ pub struct Model {
     pub behaviours: Vec<(u64, Behaviour)>,
     /// Shortest and longest work.
     pub takes: (Span, Span),
-    /// It stops when asked to. Otherwise it says that it goes on.
-    pub obeys: bool,
+    /// One in this many takes twenty times as long; 0 = none.
+    pub tail_one_in: u64,
+    /// See [`Obedience`].
+    pub obeys: Obedience,
+    /// It is there for this long, and then away for as long, again and again.
+    pub flaps: Option<Span>,
+    /// More than this many at once, over all cells, and it says that it is busy.
+    pub capacity: Option<u32>,
 }
 
 impl Model {
+    fn of(behaviours: &[(u64, Behaviour)], least: u64, most: u64) -> Model {
+        Model {
+            behaviours: behaviours.to_vec(),
+            takes: (Span::from_millis(least), Span::from_millis(most)),
+            tail_one_in: 0,
+            obeys: Obedience::Stops,
+            flaps: None,
+            capacity: None,
+        }
+    }
+
     /// Completes everything.
     pub fn well() -> Model {
-        Model {
-            behaviours: vec![(8, Behaviour::Completes), (1, Behaviour::Message)],
-            takes: (Span::from_millis(50), Span::from_millis(400)),
-            obeys: true,
-        }
+        Model::of(&[(8, Behaviour::Completes), (1, Behaviour::Message)], 50, 400)
     }
 
     /// Completes, fails, asks, declines, garbles, paces; does not obey.
     pub fn moody() -> Model {
-        Model {
-            behaviours: vec![
-                (6, Behaviour::Completes),
-                (1, Behaviour::Fails),
-                (2, Behaviour::Asks),
-                (1, Behaviour::Rejects),
-                (1, Behaviour::Garbles),
-                (1, Behaviour::Paces),
-            ],
-            takes: (Span::from_millis(100), Span::from_secs(2)),
-            obeys: false,
-        }
+        use Behaviour::{Asks, Completes, Fails, Garbles, Paces, Rejects};
+        let behaviours = [(6, Completes), (1, Fails), (2, Asks), (1, Rejects), (1, Garbles), (1, Paces)];
+        Model { obeys: Obedience::GoesOn, ..Model::of(&behaviours, 100, 2_000) }
     }
 
     /// Hangs, refuses, resets.
     pub fn dead() -> Model {
-        Model {
-            behaviours: vec![
-                (3, Behaviour::HangsKnown),
-                (2, Behaviour::HangsSilent),
-                (2, Behaviour::Refuses),
-                (1, Behaviour::Resets),
-                (1, Behaviour::Completes),
-            ],
-            takes: (Span::from_millis(200), Span::from_secs(4)),
-            obeys: true,
-        }
+        use Behaviour::{Completes, HangsKnown, HangsSilent, Refuses, Resets};
+        Model::of(&[(3, HangsKnown), (2, HangsSilent), (2, Refuses), (1, Resets), (1, Completes)], 200, 4_000)
     }
 
-    pub(crate) fn choose(&self, rng: &mut Rng) -> Behaviour {
+    /// Completes, sometimes much later than usual.
+    pub fn slow() -> Model {
+        Model { tail_one_in: 12, ..Model::of(&[(1, Behaviour::Completes)], 100, 900) }
+    }
+
+    /// There for a while, away for a while.
+    pub fn flapping() -> Model {
+        Model { flaps: Some(Span::from_secs(7)), ..Model::of(&[(1, Behaviour::Completes)], 50, 300) }
+    }
+
+    /// Other tasks' ids, second ends, states that go back; says that it stopped, and completes.
+    pub fn lying() -> Model {
+        use Behaviour::{Asks, Borrows, Completes, EndsTwice, GoesBack, Renames};
+        let behaviours = [(4, Completes), (1, Borrows), (1, Renames), (2, EndsTwice), (2, GoesBack), (1, Asks)];
+        Model { obeys: Obedience::Lies, ..Model::of(&behaviours, 50, 600) }
+    }
+
+    /// Takes no more than two at once.
+    pub fn busy() -> Model {
+        Model { capacity: Some(2), obeys: Obedience::Deaf, ..Model::of(&[(1, Behaviour::Completes)], 50, 300) }
+    }
+
+    /// Delegates what it is asked.
+    pub fn planning() -> Model {
+        use Behaviour::{Asks, Completes, Delegates, HangsKnown};
+        Model::of(&[(6, Delegates), (1, Completes), (1, Asks), (1, HangsKnown)], 300, 2_500)
+    }
+
+    pub(crate) fn choose(&self, rng: &mut Rng, now: Time) -> Behaviour {
+        if let Some(span) = self.flaps
+            && (now.as_micros() / span.as_micros().max(1)) % 2 == 1
+        {
+            return [Behaviour::Refuses, Behaviour::Resets, Behaviour::HangsSilent][rng.below(3) as usize];
+        }
         let total: u64 = self.behaviours.iter().map(|(weight, _)| weight).sum();
         let mut at = rng.below(total.max(1));
         for (weight, behaviour) in &self.behaviours {
@@ -102,7 +152,9 @@ impl Model {
 
     pub(crate) fn duration(&self, rng: &mut Rng) -> Span {
         let (least, most) = self.takes;
-        least + Span::from_micros(rng.below((most - least).as_micros().max(1)))
+        let takes = least + Span::from_micros(rng.below((most - least).as_micros().max(1)));
+        let long = self.tail_one_in > 0 && rng.below(self.tail_one_in) == 0;
+        if long { takes.mul(20) } else { takes }
     }
 }
 
@@ -119,8 +171,8 @@ pub(crate) struct Work {
 pub(crate) struct Side {
     pub(crate) works: BTreeMap<RemoteId, Work>,
     next: u64,
-    /// CancelTasks received, by id.
-    pub(crate) cancels: BTreeMap<RemoteId, u64>,
+    /// Its latest id: what a liar gives out once more.
+    pub(crate) latest: Option<RemoteId>,
 }
 
 impl Side {
@@ -129,7 +181,7 @@ impl Side {
         format!("{name}-{}", self.next).into()
     }
 
-    /// How a task stands at a time: its state, and when to ask again.
+    /// How a task stands at a time.
     pub(crate) fn state(&self, id: &RemoteId, now: Time) -> Option<TaskState> {
         let work = self.works.get(id)?;
         Some(match work.ends {
@@ -139,33 +191,23 @@ impl Side {
         })
     }
 
-    pub(crate) fn cancel(&mut self, id: &RemoteId, obeys: bool, now: Time) -> CancelAnswer {
-        *self.cancels.entry(id.clone()).or_default() += 1;
-        match (self.state(id, now), self.works.get_mut(id)) {
-            (Some(state), _) if state.is_terminal() => CancelAnswer::Ended(state),
-            (Some(_), Some(work)) if obeys => {
+    pub(crate) fn cancel(&mut self, id: &RemoteId, obeys: Obedience, now: Time) -> CancelAnswer {
+        let state = self.state(id, now);
+        let Some((state, work)) = state.zip(self.works.get_mut(id)) else { return CancelAnswer::NotFound };
+        match obeys {
+            Obedience::Deaf => CancelAnswer::Failed,
+            _ if state.is_terminal() => CancelAnswer::Ended(state),
+            Obedience::GoesOn => CancelAnswer::GoesOn,
+            Obedience::Lies => CancelAnswer::Ended(TaskState::Canceled),
+            Obedience::Stops => {
                 work.canceled = true;
                 CancelAnswer::Ended(TaskState::Canceled)
             }
-            (Some(_), _) => CancelAnswer::GoesOn,
-            (None, _) => CancelAnswer::NotFound,
         }
     }
-}
 
-/// Why a garbled, refused or reset exchange failed.
-pub(crate) fn fault_of(behaviour: Behaviour) -> Option<Reason> {
-    match behaviour {
-        Behaviour::Refuses => Some(Reason::AgentConnectRefused),
-        Behaviour::Resets => Some(Reason::AgentReset),
-        Behaviour::Garbles => Some(Reason::AgentMalformed),
-        Behaviour::Paces => Some(Reason::AgentRateLimited),
-        Behaviour::Completes
-        | Behaviour::Fails
-        | Behaviour::Asks
-        | Behaviour::Message
-        | Behaviour::Rejects
-        | Behaviour::HangsKnown
-        | Behaviour::HangsSilent => None,
+    /// It starts anew, and knows nothing of what it had not finished.
+    pub(crate) fn restart(&mut self, now: Time) {
+        self.works.retain(|_, work| work.canceled || work.ends.is_some_and(|(at, _)| at <= now));
     }
 }

@@ -1,5 +1,5 @@
 //! A store in memory that enforces what the real ones do: versions, terminal once. What it has not acknowledged may or
-//! may not be there after a crash.
+//! may not be there after a crash, and when it fails.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,9 +10,14 @@ use watertight_engine::record::{Cancel, Durability, Row, Save};
 use watertight_policy::rng::Rng;
 use watertight_policy::time::Time;
 
+/// What waits longer than this many commits finds no room.
+const ROOM: usize = 4;
+
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) rows: BTreeMap<TaskId, Row>,
+    /// Those that a restored engine gets.
+    live: BTreeSet<TaskId>,
     keys: BTreeMap<Key, (TaskId, u32, u128)>,
     /// Keys that are in the process' memory alone.
     keys_in_memory: BTreeSet<Key>,
@@ -21,26 +26,30 @@ pub(crate) struct Disk {
     /// Commits made durable over all lives of the engine.
     pub(crate) commits: u64,
     /// What the store would have refused.
-    pub(crate) broken: Vec<String>,
+    pub(crate) broken: Vec<(TaskId, String)>,
 }
 
 impl Disk {
     pub(crate) fn has_room(&self) -> bool {
-        self.pending.len() < 4
+        self.pending.len() < ROOM
     }
 
     pub(crate) fn write(&mut self, at: Time, commit: Commit) {
-        self.pending.push_back((at, commit));
+        let after = self.pending.back().map_or(at, |(before, _)| at.max(*before));
+        self.pending.push_back((after, commit));
     }
 
     pub(crate) fn next(&self) -> Option<Time> {
         self.pending.front().map(|(at, _)| *at)
     }
 
-    /// Makes the next commit durable if it is due, and gives its number.
-    pub(crate) fn done(&mut self, now: Time) -> Option<u64> {
-        let due = self.pending.front().is_some_and(|(at, _)| *at <= now);
-        let (_, commit) = due.then(|| self.pending.pop_front()).flatten()?;
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        self.next().is_some_and(|at| at <= now)
+    }
+
+    /// Makes the next commit durable, and gives its number.
+    pub(crate) fn done(&mut self) -> Option<u64> {
+        let (_, commit) = self.pending.pop_front()?;
         self.apply(&commit);
         Some(commit.n)
     }
@@ -55,28 +64,44 @@ impl Disk {
 
     /// The process dies: of what waits, a prefix made it, which nobody will be told of. What was kept in memory is gone.
     pub(crate) fn crash(&mut self, rng: &mut Rng) {
-        self.rows.retain(|_, row| row.durability == Durability::Durable);
+        let volatile: Vec<TaskId> =
+            self.rows.values().filter(|row| row.durability == Durability::Memory).map(|row| row.task).collect();
+        for task in volatile {
+            self.rows.remove(&task);
+            self.live.remove(&task);
+        }
         for key in std::mem::take(&mut self.keys_in_memory) {
             self.keys.remove(&key);
         }
+        self.fail(rng);
+    }
+
+    /// It says that it cannot write: of what waits, a prefix is written all the same.
+    pub(crate) fn fail(&mut self, rng: &mut Rng) {
         let kept = rng.below(self.pending.len() as u64 + 1);
         for (_, commit) in std::mem::take(&mut self.pending).into_iter().take(kept as usize) {
             self.apply(&commit);
         }
     }
 
-    /// Everything that waits is written; the numbers of those commits.
-    pub(crate) fn flush(&mut self) -> Vec<u64> {
-        let pending = std::mem::take(&mut self.pending);
-        for (_, commit) in &pending {
-            self.apply(commit);
+    /// The process dies before anything else is written.
+    pub(crate) fn drop_pending(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Everything that waits is written.
+    pub(crate) fn flush(&mut self) {
+        for (_, commit) in std::mem::take(&mut self.pending) {
+            self.apply(&commit);
         }
-        pending.into_iter().map(|(_, commit)| commit.n).collect()
     }
 
     pub(crate) fn live(&self) -> Vec<Row> {
-        let live = |row: &&Row| !row.state.is_terminal() || row.cancel == Cancel::Owed;
-        self.rows.values().filter(live).cloned().collect()
+        self.live.iter().filter_map(|task| self.rows.get(task)).cloned().collect()
+    }
+
+    pub(crate) fn is_live(&self, task: TaskId) -> bool {
+        self.live.contains(&task)
     }
 
     pub(crate) fn key(&self, key: &Key) -> Option<KnownKey> {
@@ -87,6 +112,18 @@ impl Disk {
 
     pub(crate) fn context(&self, key: &ContextKey) -> Option<RemoteId> {
         self.contexts.get(key).cloned()
+    }
+
+    /// Retention: the row and its keys are too old to be looked for.
+    pub(crate) fn prune(&mut self, task: TaskId, keys: &[Key]) -> Option<Row> {
+        for key in keys {
+            if self.keys.get(key).is_some_and(|(of, _, _)| *of == task) {
+                self.keys.remove(key);
+                self.keys_in_memory.remove(key);
+            }
+        }
+        self.live.remove(&task);
+        self.rows.remove(&task)
     }
 
     fn apply(&mut self, commit: &Commit) {
@@ -101,16 +138,21 @@ impl Disk {
             Save::Delegation { row, .. } => {
                 let before = self.rows.get(&row.task);
                 let version = before.map_or(0, |row| row.version);
+                let mut broken = |what: String| self.broken.push((row.task, what));
                 if version + 1 != row.version {
-                    self.broken.push(format!("{}: version {} after {version}", row.task, row.version));
+                    broken(format!("version {} after {version}", row.version));
                 }
                 if row.durability != durability {
-                    self.broken.push(format!("{}: {} is kept elsewhere", row.task, row.durability.as_str()));
+                    broken(format!("{} is kept elsewhere", row.durability.as_str()));
                 }
                 let over = before.filter(|before| before.state.is_terminal() && before.state != row.state);
                 if let Some(before) = over {
-                    let (was, is) = (before.state.as_str(), row.state.as_str());
-                    self.broken.push(format!("{}: {is} over {was}", row.task));
+                    broken(format!("{} is written over {}", row.state.as_str(), before.state.as_str()));
+                }
+                if !row.state.is_terminal() || row.cancel == Cancel::Owed {
+                    self.live.insert(row.task);
+                } else {
+                    self.live.remove(&row.task);
                 }
                 self.rows.insert(row.task, (**row).clone());
             }

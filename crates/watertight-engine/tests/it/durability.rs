@@ -246,3 +246,15 @@ fn what_is_over_stays_in_memory_until_the_disk_has_it() {
     w.after(60_000);
     assert_eq!(w.cell.held(), 0);
 }
+
+#[test]
+fn a_caller_asked_for_again_does_not_begin_anew_what_is_over_on_disk() {
+    // What it began was taken for lost with a failed commit, and was written all the same: not sent, over, and in no
+    // live row.
+    for never_sent in [true, false] {
+        let mut w = World::new();
+        w.send_with("a", |s| s.known = World::known(1, never_sent));
+        assert!(w.rows.is_empty() && w.cell.held() == 0, "{:?}", w.rows);
+        w.told("0 line 1: t1 ? (replay)");
+    }
+}

@@ -224,6 +224,27 @@ fn retry_after_is_shared_by_all_callers_of_the_agent() {
 }
 
 #[test]
+fn a_caller_who_comes_as_a_pause_ends_does_not_make_the_queue_forgotten() {
+    let mut w = World::new();
+    w.send("a");
+    w.fails_with(
+        1,
+        Fault {
+            reason: Reason::AgentRateLimited,
+            delivery: Delivery::MaybeDelivered,
+            retry_after: Some(Span::from_secs(1)),
+        },
+    );
+    w.immediately("b");
+    w.immediately("c");
+    w.log.clear();
+    // The cell is late: the pause is over, and the caller is there before anybody has looked.
+    w.now = w.now + Span::from_millis(1_200);
+    w.send("d");
+    w.told("1200 send t2 #1 turn 1\n1200 send t3 #1 turn 1");
+}
+
+#[test]
 fn only_what_was_never_sent_is_tried_again() {
     let mut w = World::with(|a| a.attempts = 3);
     w.send("a");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use watertight_engine::cell::Cell;
-use watertight_engine::ids::{Attempt, LineId, TaskId};
+use watertight_engine::ids::{Attempt, Key, LineId, TaskId};
 use watertight_engine::input::Input;
 use watertight_engine::record::Row;
 use watertight_policy::reason::Reason;
@@ -123,7 +123,8 @@ impl Driver {
         let empty = Cell::new(self.settings.clone(), self.seed);
         let old = std::mem::replace(&mut self.cell, empty);
         let salvaged = catch_unwind(AssertUnwindSafe(|| old.salvage())).unwrap_or_default();
-        let mut salvaged: Vec<Input> = salvaged.into_iter().filter(|input| self.is_wanted(input, parked)).collect();
+        let wanted = salvaged.into_iter().filter(|input| self.is_wanted(input, parked)).collect();
+        let mut salvaged = asked_anew(&self.shared.store, wanted).await;
         for input in &mut salvaged {
             if let Input::Submitted(submission) = input {
                 self.shared.shelf.complete(submission, self.shared.clock.now());
@@ -247,6 +248,34 @@ impl Driver {
         if let Some(line) = self.shared.lines.take(id) {
             let _ = line.to.send(act::refused(&line.agent, reason, None));
         }
+    }
+}
+
+/// A commit that was taken for lost may have been written, and what it began may be over: then no live row tells of it, and
+/// what was known of a message when it came would begin it a second time.
+async fn asked_anew(store: &Store, inputs: Vec<Input>) -> Vec<Input> {
+    let (store, mut asked) = (store.clone(), inputs.clone());
+    let ask = tokio::task::spawn_blocking(move || {
+        for input in &mut asked {
+            let Input::Submitted(submission) = input else { continue };
+            let s = Arc::make_mut(submission);
+            let (principal, agent, message_id) = (s.principal.clone(), s.agent.clone(), s.message_id.clone());
+            s.known = store.key(&Key { principal, agent, message_id })?;
+            if let Some(named) = &mut s.names {
+                let row = store.task(named.task)?;
+                let own = row.filter(|row| row.principal == s.principal && row.agent == s.agent);
+                named.terminal = own.is_some_and(|row| row.state.is_terminal());
+            }
+        }
+        Ok::<_, ReadError>(asked)
+    });
+    match ask.await {
+        Ok(Ok(asked)) => asked,
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the store cannot be asked about what was salvaged");
+            inputs
+        }
+        Err(_) => inputs,
     }
 }
 

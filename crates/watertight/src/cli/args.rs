@@ -224,10 +224,32 @@ pub(super) struct SimulateArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SimulateCommand {
-    /// Callers, three agents (one well, one moody, one dead) and a disk that forgets what it has not acknowledged.
+    /// Callers of every kind, agents of twelve (well, slow, moody, dead, flapping, lying, busy, delegating, …), disks that
+    /// are slow and fail, and processes that die.
     ///
-    /// The same seed is the same run. Exit code 1 if an invariant broke.
+    /// The same seed is the same run. What must hold is looked at after every step. Exit code 1 if an invariant broke:
+    /// then the delegation's last events are told, and the command that plays it again.
     World(SimulateWorld),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum SimulatedFaults {
+    /// Never: only the agents misbehave.
+    None,
+    /// Every twenty seconds of virtual time, in each cell.
+    Some,
+    /// Every half second of virtual time, in each cell.
+    Many,
+}
+
+impl SimulatedFaults {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            SimulatedFaults::None => "none",
+            SimulatedFaults::Some => "some",
+            SimulatedFaults::Many => "many",
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -235,12 +257,22 @@ pub(super) struct SimulateWorld {
     /// Of everything random in it.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(super) seed: u64,
-    /// Messages that callers send.
+    /// Messages that callers send. Agents that delegate send more.
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(super) delegations: u64,
-    /// Play it again with a crash, and with a reload, after every commit in turn, and with every cancel sent twice. The
-    /// work grows with the square of the delegations.
-    #[arg(long)]
+    /// Agents. The load grows with them.
+    #[arg(long, default_value_t = 12, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(super) agents: u16,
+    /// Cells: each has its own tenants, walls and disk, and all call the same agents.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(super) cells: u16,
+    /// How often something goes wrong with ourselves: crashes, reloads, disks that fail or are slow, standstills, stops,
+    /// other limits, agents that start anew.
+    #[arg(long, default_value = "some", value_name = "LEVEL")]
+    pub(super) faults: SimulatedFaults,
+    /// Instead play a small world (three agents, one cell) with a crash before and after every commit in turn, with a reload
+    /// after every one, and with every cancel sent twice. The work grows with the square of the delegations.
+    #[arg(long, conflicts_with_all = ["agents", "cells", "faults"])]
     pub(super) sweep: bool,
     /// Print JSON.
     #[arg(long)]
