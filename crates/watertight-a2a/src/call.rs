@@ -22,6 +22,9 @@ pub const MAX_REFERENCES: usize = 256;
 /// The member of metadata that carries a budget.
 pub const BUDGET_KEY: &str = "x-budget";
 
+/// The member of a message's metadata that it is known by in place of its messageId.
+pub const KEY_KEY: &str = "x-idempotency-key";
+
 /// A validated call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
@@ -66,6 +69,8 @@ pub struct Send {
 pub struct SendPeek {
     /// The caller's id for it.
     pub message_id: String,
+    /// The key that came along, by which a repetition is known in place of its id.
+    pub idempotency_key: Option<String>,
     /// The task it continues.
     pub task_id: Option<String>,
     /// The context it belongs to.
@@ -384,6 +389,7 @@ fn read_send(params: Json) -> Result<Send, Error> {
     let fingerprint = fingerprint(parts, task_id.as_deref(), context_id.as_deref(), &references, tenant.as_deref());
     let peek = SendPeek {
         message_id,
+        idempotency_key: read_key(metadata.0)?,
         task_id,
         context_id,
         reference_task_ids: references,
@@ -458,6 +464,27 @@ pub(crate) fn part_content(part: Value<'_>) -> Result<(&'static str, Value<'_>),
         }
     }
     content.ok_or(("", "must have exactly one of text, raw, url and data"))
+}
+
+fn read_key(metadata: Option<Value<'_>>) -> Result<Option<String>, Error> {
+    let path = join("message.metadata", KEY_KEY);
+    let mut found = metadata.iter().flat_map(Value::members).filter(|member| member.is(KEY_KEY));
+    let (first, second) = (found.next(), found.next());
+    if second.is_some() {
+        return Err(Error::invalid_params(&path, "occurs twice"));
+    }
+    let Some(value) = first.map(|member| member.value).filter(|value| !value.is_null()) else { return Ok(None) };
+    let key = value.as_str().filter(|key| is_key(key));
+    key.map(|key| Some(key.into_owned())).ok_or_else(|| Error::invalid_params(&path, KEY_RULE))
+}
+
+/// What an idempotency key is.
+pub const KEY_RULE: &str = "is 1 to 200 printable ASCII characters without spaces at its ends";
+
+/// Whether a text can be an idempotency key.
+pub fn is_key(text: &str) -> bool {
+    let printable = text.bytes().all(|b| (b' '..=b'~').contains(&b));
+    printable && (1..=200).contains(&text.len()) && text.trim() == text
 }
 
 fn read_budget(metadata: Option<Value<'_>>, path: &'static str) -> Result<Option<BudgetWire>, Error> {

@@ -94,6 +94,15 @@ pub fn send_params(params: &Json, edit: &SendEdit<'_>) -> Json {
     splices.apply(params)
 }
 
+/// The same message under another id.
+pub fn with_message_id(params: &Json, id: &str) -> Json {
+    let mut splices = Splices::default();
+    if let Some(message) = object_member(params.value(), "message") {
+        splices.object(message, vec![Op::Set("messageId", quoted(id))]);
+    }
+    splices.apply(params)
+}
+
 /// Sets or takes out `tenant` in any operation's params, and writes our id for a task's over `id` and `taskId` where
 /// they stand.
 pub fn task_params(params: &Json, task_id: Option<&str>, tenant: Set<'_>) -> Json {

@@ -39,7 +39,7 @@ impl Engine {
             (Delivery::MaybeDelivered, false) if idempotent => self.put_back(task, Time::ZERO),
             (Delivery::MaybeDelivered | Delivery::Delivered, false) => {
                 self.settle(task, TaskState::Failed, Some(Reason::OutcomeUnknown));
-                self.release(task);
+                self.release_unsure(task);
             }
         }
         true

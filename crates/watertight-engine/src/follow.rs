@@ -79,6 +79,7 @@ impl Engine {
         match s.want {
             Want::Reply { until } => until.min(all),
             Want::Stream => all,
+            Want::Accepted if agent.settings.native_session => all,
             Want::Accepted => all.min(self.now + bulkhead.max_wait),
         }
     }

@@ -95,7 +95,7 @@ pub struct Key {
     pub principal: Principal,
     /// To whom.
     pub agent: AgentId,
-    /// The caller's messageId.
+    /// The caller's messageId, or the key that it gave in its place.
     pub message_id: Arc<str>,
 }
 

@@ -117,7 +117,7 @@ pub struct Submission {
     pub principal: Principal,
     /// Whom.
     pub agent: AgentId,
-    /// The caller's messageId.
+    /// What the message is known by if it is sent again: the caller's messageId, or the key that it gave in its place.
     pub message_id: Arc<str>,
     /// See [`Fingerprint`].
     pub fingerprint: Fingerprint,
@@ -141,6 +141,8 @@ pub struct Submission {
     pub queue: WireQueue,
     /// The delegation that this one is started for, if the caller says so.
     pub parent: Option<TaskId>,
+    /// The delegation that this one repeats, at somebody's wish.
+    pub redrives: Option<TaskId>,
 }
 
 /// What came in `x-queue`, checked.

@@ -161,6 +161,10 @@ impl Engine {
             self.release_agent_lock(task);
             return self.save(task);
         }
-        self.end_waiting(task, TaskState::Failed, Reason::OutcomeUnknown);
+        if live.row.remote_task.is_some() {
+            return self.cut(task, TaskState::Failed, Reason::OutcomeUnknown);
+        }
+        self.settle(task, TaskState::Failed, Some(Reason::OutcomeUnknown));
+        self.release_unsure(task);
     }
 }

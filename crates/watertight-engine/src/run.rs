@@ -194,6 +194,7 @@ impl Engine {
                 return self.cut(task, TaskState::Failed, fault.reason);
             }
             self.settle(task, TaskState::Failed, Some(fault.reason));
+            return self.release_unsure(task);
         }
         self.release(task);
     }
@@ -310,6 +311,23 @@ impl Engine {
         self.next_behind(task);
         if let Some(id) = self.live.get(&task).map(|live| live.row.agent.clone()) {
             self.pump(&id);
+        }
+    }
+
+    /// Likewise, when nobody knows whether the agent is still at it. A session that is one alone is not given the next
+    /// thing meanwhile.
+    pub(crate) fn release_unsure(&mut self, task: TaskId) {
+        let Some(live) = self.live.get(&task) else { return };
+        let settings = self.agents.get(&live.row.agent).map(|agent| &agent.settings).filter(|s| s.native_session);
+        let grace = settings.map(|settings| settings.context_grace);
+        let holds =
+            live.row.delivery != Delivery::NotSent && live.lock.is_some() && live.row.turn.phase == Phase::Ended;
+        match grace.filter(|_| holds) {
+            Some(grace) => {
+                self.release_slot(task);
+                self.set_timer(task, Timer::LockGrace, Some(self.now + grace));
+            }
+            None => self.release(task),
         }
     }
 

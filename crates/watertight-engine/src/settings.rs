@@ -70,6 +70,9 @@ pub struct AgentSettings {
     pub idempotent: bool,
     /// See [`Serialize`].
     pub serialize: Serialize,
+    /// It owns one session that goes on and on, and works on one thing at a time: nobody is refused because it is busy,
+    /// and nothing is sent while what was sent may still run.
+    pub native_session: bool,
     /// A blocking call that finds no slot is queued, not refused.
     pub queue_overflow: bool,
     /// Accepted turns that may wait for a slot. One more is refused (`queue_full`).
@@ -107,6 +110,7 @@ impl Default for AgentSettings {
             attempts: 2,
             idempotent: false,
             serialize: Serialize::Context,
+            native_session: false,
             queue_overflow: false,
             max_queued: 1_000,
             max_queued_per_caller: 1_000,

@@ -141,7 +141,7 @@ impl Engine {
             depth,
             chain: Arc::from([]),
             children: 0,
-            redrives: None,
+            redrives: s.redrives,
             state: TaskState::Submitted,
             reason: None,
             delivery: Delivery::NotSent,

@@ -7,6 +7,7 @@
 mod delegations;
 mod drain;
 mod list;
+mod redrive;
 mod stats;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::{AgentSpec, CellLimits, Kept, StartError};
 
 pub use delegations::{Rows, Tree, Whose};
 pub use drain::Drained;
+pub use redrive::{NotRedriven, Redriven, key_of as idempotency_key};
 pub use stats::AgentStats;
 
 /// Look-ups in the store that may wait or run at once. One more is refused (`cell_overloaded`).
@@ -67,6 +69,10 @@ pub struct NewCall {
     pub parent: Option<TaskId>,
     /// The W3C trace that it belongs to.
     pub trace: Trace,
+    /// What it is known by in place of its messageId, if that was said.
+    pub key: Option<Arc<str>>,
+    /// The delegation that it repeats, at somebody's wish.
+    pub redrives: Option<TaskId>,
 }
 
 /// See `watertight_engine::input::Want`, which also says when a wait ends.
@@ -195,7 +201,7 @@ impl Handle {
             key: Key {
                 principal: call.principal.clone(),
                 agent: agent.clone(),
-                message_id: call.peek.message_id.as_str().into(),
+                message_id: call.key.unwrap_or_else(|| call.peek.message_id.as_str().into()),
             },
             context: call.peek.context_id.as_deref().map(Arc::from),
             // What is live, the cell knows better than the store.
@@ -230,6 +236,7 @@ impl Handle {
             budget: call.budget,
             queue: call.queue,
             parent: call.parent,
+            redrives: call.redrives,
         };
         let message = Message { params: Json::assume(call.params), trace: call.trace, home: Home::here() };
         let (line, print) = (submission.line, submission.fingerprint);
@@ -247,6 +254,7 @@ impl Handle {
             None => self.stored_view(&call.principal, &agent, task).await?,
         };
         view.waiting_on = self.waits_on(&agent, view.waiting_on);
+        view.replay = replay;
         let limits = self.shared.hub.limits();
         let stream = match (call.want, stream) {
             (Want::Stream, None) => Some(Subscription::over(view.clone(), limits)),
@@ -279,10 +287,15 @@ impl Handle {
     /// A task of this caller with this agent.
     pub async fn task(&self, principal: &Principal, agent: &AgentId, task: TaskId) -> Result<TaskView, Declined> {
         let live = self.shared.hub.live(task).filter(|live| live.belongs_to(principal, agent));
-        match live.and_then(|live| live.view()) {
-            Some(view) => Ok(TaskView { waiting_on: self.waits_on(agent, view.waiting_on), ..view }),
-            None => self.stored_view(principal, agent, task).await,
+        let mut view = match live.and_then(|live| live.view()) {
+            Some(view) => view,
+            None => self.stored_view(principal, agent, task).await?,
+        };
+        view.waiting_on = self.waits_on(agent, view.waiting_on);
+        if view.state.is_terminal() && view.state != TaskState::Completed {
+            view.redriven_by = self.redriven_by(principal, agent, task).await.unwrap_or_default();
         }
+        Ok(view)
     }
 
     /// The caller's tasks.

@@ -260,6 +260,12 @@ pub struct TaskView {
     pub remote_task: Option<Arc<str>>,
     /// More about a failure.
     pub detail: Option<Arc<Detail>>,
+    /// It is the answer to a message that was seen before.
+    pub replay: bool,
+    /// The delegation that this one repeats.
+    pub redrives: Option<TaskId>,
+    /// The delegation that repeats this one, where that was asked for.
+    pub redriven_by: Option<TaskId>,
     /// The result is withheld (`result_too_large`, `result_rejected`): do not show the record's artifacts.
     pub withheld: bool,
     /// Status message, artifacts, history: what the agent said, reduced.

@@ -209,6 +209,7 @@ impl World<'_> {
             budget: WireBudget::default(),
             queue: WireQueue::default(),
             parent: None,
+            redrives: None,
         };
         change(&mut submission);
         self.offer(n, Input::Submitted(Arc::new(submission)));

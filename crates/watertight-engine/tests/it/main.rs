@@ -6,6 +6,7 @@ mod calls;
 mod cancel;
 mod drain;
 mod durability;
+mod native;
 mod queue;
 mod turns;
 mod walls;

@@ -116,6 +116,7 @@ impl World {
             budget: WireBudget { remaining_s: Some(6.0), depth: Some(2), fanout: Some(4) },
             queue: WireQueue::default(),
             parent: None,
+            redrives: None,
             arrived: self.now,
         };
         change(&mut submission);

@@ -22,6 +22,8 @@ use crate::agents::{AgentConfig, Binding, Mode};
 use crate::{InMemory, Kept};
 
 const LISTEN: &str = "127.0.0.1:7420";
+/// A session that is one alone is given the next thing late rather than two at once.
+const NATIVE_GRACE: Span = Span::from_secs(300);
 const SECRET_HELP: &str = "write env:NAME or file:PATH; secrets are never kept in the configuration";
 
 struct Judge<'a> {
@@ -262,9 +264,12 @@ impl Judge<'_> {
     }
 
     fn settings(&mut self, name: &Text, written: &written::Agent) -> AgentSettings {
-        let d = AgentSettings::default();
+        let (d, native) = (AgentSettings::default(), written.native_session);
         let bulkhead = bulkhead::Params {
-            max_in_flight: self.count(written.max_in_flight.as_ref(), 1, 16),
+            max_in_flight: match (self.count(written.max_in_flight.as_ref(), 1, 16), native) {
+                (_, true) => 1,
+                (slots, false) => slots,
+            },
             max_waiting: self.count(written.max_waiting.as_ref(), 0, 32),
             max_wait: self.span(written.max_wait.as_ref(), Span::from_millis(500)),
         };
@@ -298,6 +303,11 @@ impl Judge<'_> {
         if let Some(max) = written.queue_ttl_max.as_ref().filter(|_| queue_ttl > queue_ttl_max) {
             self.say(max, format!("queue_ttl_max, {queue_ttl_max}, is shorter than queue_ttl, {queue_ttl}"));
         }
+        let serialize = self.word(
+            written.serialize.as_ref(),
+            &[("context", Serialize::Context), ("agent", Serialize::Agent), ("none", Serialize::None)],
+        );
+        let serialize = if native { Serialize::Agent } else { serialize };
         AgentSettings {
             bulkhead,
             budget,
@@ -310,11 +320,9 @@ impl Judge<'_> {
             idempotent: written.idempotent,
             durability: self
                 .word(written.durability.as_ref(), &[("durable", Durability::Durable), ("memory", Durability::Memory)]),
-            serialize: self.word(
-                written.serialize.as_ref(),
-                &[("context", Serialize::Context), ("agent", Serialize::Agent), ("none", Serialize::None)],
-            ),
-            queue_overflow: self.word(written.overflow.as_ref(), &[("reject", false), ("queue", true)]),
+            serialize,
+            native_session: native,
+            queue_overflow: self.word(written.overflow.as_ref(), &[("reject", false), ("queue", true)]) || native,
             max_queued,
             max_queued_per_caller: self.count(
                 written.max_queued_per_caller.as_ref(),
@@ -326,7 +334,8 @@ impl Judge<'_> {
             queue_ttl_max,
             cancel_wait: self.span(written.cancel_wait.as_ref(), d.cancel_wait),
             cancel_grace: self.span(written.cancel_grace.as_ref(), d.cancel_grace),
-            context_grace: self.span(written.context_grace.as_ref(), d.context_grace),
+            context_grace: self
+                .span(written.context_grace.as_ref(), if native { NATIVE_GRACE } else { d.context_grace }),
             interrupted_max: self.span(written.interrupted_max.as_ref(), d.interrupted_max),
             drain: None,
             backoff: self.backoff(written),

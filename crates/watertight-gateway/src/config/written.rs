@@ -104,6 +104,8 @@ pub(super) struct Agent {
     #[serde(default)]
     pub(super) idempotent: bool,
     pub(super) serialize: Option<Text>,
+    #[serde(default)]
+    pub(super) native_session: bool,
     pub(super) durability: Option<Text>,
     pub(super) memory_max_tasks: Option<Spanned<u32>>,
     pub(super) memory_max_bytes: Option<Text>,

@@ -73,6 +73,8 @@ fn call(message: Value, want: Want) -> NewCall {
         budget: WireBudget::default(),
         queue: WireQueue::default(),
         parent: None,
+        key: None,
+        redrives: None,
         trace: Trace::default(),
     }
 }

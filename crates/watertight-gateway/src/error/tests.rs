@@ -51,6 +51,9 @@ fn view(reason: Reason, delivery: Delivery, detail: Option<Detail>) -> TaskView 
         attempts: 1,
         remote_task: None,
         detail: detail.map(Arc::new),
+        replay: false,
+        redrives: None,
+        redriven_by: None,
         withheld: false,
         record: Arc::new(Record::new(&task.to_string(), "c", 0)),
     }

@@ -49,7 +49,7 @@ pub struct Tree {
 }
 
 impl Whose {
-    fn sees(&self, row: &Row) -> bool {
+    pub(super) fn sees(&self, row: &Row) -> bool {
         match self {
             Whose::Own(principal) => row.principal == *principal,
             Whose::Tenant(tenant) => row.principal.tenant == *tenant,

@@ -1,6 +1,8 @@
 //! `/v1/delegations`: what is under way and what became of it, as rows. A caller sees its own, an operator all of its
 //! tenant; whatever else there is does not exist.
 
+use std::sync::Arc;
+
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 use watertight_a2a::error::{A2a, Error, INVALID_REQUEST};
@@ -16,12 +18,13 @@ use super::body::Body;
 use super::reply::{json_response, plain};
 use super::router::Router;
 use crate::error::Problem;
-use crate::handle::{Filter, NoPage, Rows, Whose};
+use crate::handle::{Filter, NoPage, Rows, Whose, idempotency_key};
 use crate::hub::view::millis;
 use crate::tokens::Scope;
 
 /// What a list may be narrowed by.
-const NARROWED_BY: [&str; 8] = ["agent", "state", "context", "parent", "since", "messageId", "limit", "cursor"];
+const NARROWED_BY: [&str; 9] =
+    ["agent", "state", "context", "parent", "since", "messageId", "idempotencyKey", "limit", "cursor"];
 
 /// A page where nobody says how long.
 const LIMIT: usize = 20;
@@ -32,10 +35,13 @@ pub(super) async fn list(router: &Router, who: &Who, query: &str) -> Response<Bo
         Ok(narrowed) => narrowed,
         Err(error) => return plain(&Problem::http(StatusCode::BAD_REQUEST, error)),
     };
-    match query::value(query, "messageId") {
-        Ok(None) => {}
-        Ok(Some(message)) => return of_message(router, who, filter.agent, &message).await,
-        Err(error) => return plain(&Problem::http(StatusCode::BAD_REQUEST, error)),
+    let known_by = match (query::value(query, "messageId"), query::value(query, "idempotencyKey")) {
+        (Err(error), _) | (_, Err(error)) => return plain(&Problem::http(StatusCode::BAD_REQUEST, error)),
+        (Ok(Some(message)), _) => Some(Arc::from(message)),
+        (_, Ok(key)) => key.map(|key| idempotency_key(&key)),
+    };
+    if let Some(known_by) = known_by {
+        return of_message(router, who, filter.agent, known_by).await;
     }
     match router.handle().delegations(seen_by(who), filter, parent).await {
         Ok(Rows { rows, next, total }) => {
@@ -55,7 +61,14 @@ pub(super) async fn list(router: &Router, who: &Who, query: &str) -> Response<Bo
 pub(super) async fn show(router: &Router, who: &Who, task: &str) -> Response<Body> {
     let Some(id) = TaskId::parse(task) else { return not_found() };
     match router.handle().delegation(seen_by(who), id).await {
-        Ok(Some(row)) => json_response(StatusCode::OK, one(router, &row, router.handle().now()).to_string()),
+        Ok(Some(row)) => {
+            let mut shown = one(router, &row, router.handle().now());
+            match router.handle().redriven_by(&row.principal, &row.agent, id).await {
+                Ok(by) => shown["redrivenBy"] = json!(by.map(|by| by.to_string())),
+                Err(reason) => return unavailable(reason),
+            }
+            json_response(StatusCode::OK, shown.to_string())
+        }
         Ok(None) => not_found(),
         Err(reason) => unavailable(reason),
     }
@@ -81,12 +94,12 @@ pub(super) async fn tree(router: &Router, who: &Who, task: &str) -> Response<Bod
 }
 
 /// What became of a message of the caller's own: for who sent it, and has no answer yet.
-async fn of_message(router: &Router, who: &Who, agent: Option<AgentId>, message: &str) -> Response<Body> {
+async fn of_message(router: &Router, who: &Who, agent: Option<AgentId>, message_id: Arc<str>) -> Response<Body> {
     let Some(agent) = agent else {
-        let error = Error::invalid_params("agent", "has to be named with a messageId");
+        let error = Error::invalid_params("agent", "has to be named with a messageId or a key");
         return plain(&Problem::http(StatusCode::BAD_REQUEST, error));
     };
-    let key = Key { principal: who.principal.clone(), agent, message_id: message.into() };
+    let key = Key { principal: who.principal.clone(), agent, message_id };
     match router.handle().delegation_of(key).await {
         Ok(row) => {
             let all: Vec<Value> = row.iter().map(|row| one(router, row, router.handle().now())).collect();
@@ -97,7 +110,7 @@ async fn of_message(router: &Router, who: &Who, agent: Option<AgentId>, message:
     }
 }
 
-fn seen_by(who: &Who) -> Whose {
+pub(super) fn seen_by(who: &Who) -> Whose {
     match who.is(Scope::Operator) {
         true => Whose::Tenant(who.principal.tenant.clone()),
         false => Whose::Own(who.principal.clone()),
@@ -150,6 +163,7 @@ fn one(router: &Router, row: &Row, now: Time) -> Value {
         "waitingOn": router.handle().waits_on(&row.agent, row.turn.waiting_on).map(Reason::as_str),
         "delivery": row.delivery.as_str(),
         "cancel": row.cancel.as_str(),
+        "redrives": row.redrives.map(|first| first.to_string()),
         "parent": row.parent.map(|parent| parent.to_string()),
         "root": row.root.to_string(),
         "depth": row.depth,
@@ -162,11 +176,11 @@ fn one(router: &Router, row: &Row, now: Time) -> Value {
     })
 }
 
-fn not_found() -> Response<Body> {
+pub(super) fn not_found() -> Response<Body> {
     plain(&Problem::http(StatusCode::NOT_FOUND, Error::a2a(A2a::TaskNotFound)))
 }
 
-fn unavailable(reason: Reason) -> Response<Body> {
+pub(super) fn unavailable(reason: Reason) -> Response<Body> {
     plain(&Problem::of(reason, format!("the delegations cannot be read: {}", crate::error::first_sentence(reason))))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
-use watertight_a2a::call::{Call, List, QueueWire, Send, TTL_PATH, TaskRef};
+use watertight_a2a::call::{Call, KEY_RULE, List, QueueWire, Send, TTL_PATH, TaskRef, is_key};
 use watertight_a2a::error::{A2a, Error};
 use watertight_a2a::event::wrap;
 use watertight_a2a::json;
@@ -23,11 +23,11 @@ use watertight_policy::time::{Span, Time};
 
 use super::auth::Who;
 use super::body::Body;
-use super::render;
 use super::router::Router;
 use super::sse::{Events, Shape};
+use super::{redrive, render};
 use crate::error::{Limits, Problem};
-use crate::handle::{Declined, Filter, NewCall, NoPage, Trace, Want};
+use crate::handle::{Declined, Filter, NewCall, NoPage, Trace, Want, idempotency_key};
 use crate::hub::{EventId, TaskView};
 use crate::states::state_of;
 
@@ -169,7 +169,12 @@ impl Line<'_> {
         let accepted = self.submit(send, want).await?;
         let view = accepted.view;
         if let Some(reason) = view.reason.filter(|_| view.state == TaskState::Failed) {
-            return Err(Problem::failed(&view, reason, &self.limits(asked)));
+            let mut problem = Problem::failed(&view, reason, &self.limits(asked));
+            if accepted.replay {
+                // It is the first one's failure that is told, and nothing was tried now.
+                problem.error = problem.error.with("replay", "true").with("redrive", redrive::path(view.task));
+            }
+            return Err(problem);
         }
         let message = view.record.render_message_event();
         let alone = view.reply == ReplyKind::Message && view.state == TaskState::Completed;
@@ -188,6 +193,7 @@ impl Line<'_> {
         }
         let named = send.peek.task_id.clone();
         let queue = self.queue(send.peek.queue)?;
+        let key = given_key(&self.head.headers, send.peek.idempotency_key.as_deref())?;
         let budget = send.peek.budget.clone().unwrap_or_default();
         let call = NewCall {
             principal: self.who.principal.clone(),
@@ -200,6 +206,8 @@ impl Line<'_> {
             queue,
             parent: budget.task.as_deref().and_then(TaskId::parse),
             trace: trace(&self.head.headers),
+            key,
+            redrives: None,
         };
         let submitted = self.router.handle().submit(call).await;
         submitted.map_err(|declined| self.declined(declined, named.as_deref()))
@@ -278,6 +286,22 @@ impl Line<'_> {
             timeouts: agent.map(|agent| (agent.wire.connect_timeout, agent.wire.idle_timeout)),
             asked,
         }
+    }
+}
+
+/// What the caller wants the message to be known by in place of its messageId.
+fn given_key(headers: &HeaderMap, inside: Option<&str>) -> Result<Option<Arc<str>>, Problem> {
+    let wrong = |why: &str| Problem::from(Error::invalid_params("Idempotency-Key", why));
+    let mut said = headers.get_all("idempotency-key").iter();
+    let (first, second) = (said.next(), said.next());
+    if second.is_some() {
+        return Err(wrong("occurs twice"));
+    }
+    let Some(first) = first else { return Ok(inside.map(idempotency_key)) };
+    let text = first.to_str().ok().filter(|text| is_key(text)).ok_or_else(|| wrong(KEY_RULE))?;
+    match inside {
+        Some(inside) if inside != text => Err(wrong("differs from message.metadata.x-idempotency-key")),
+        Some(_) | None => Ok(Some(idempotency_key(text))),
     }
 }
 

@@ -5,8 +5,10 @@
 use watertight_a2a::json::Json;
 use watertight_a2a::record::RenderOptions;
 use watertight_a2a::text::quote;
+use watertight_engine::ids::TaskId;
 use watertight_engine::record::{Cancel, TaskState};
 
+use super::redrive;
 use crate::hub::TaskView;
 use crate::states::{state_of, wire_state};
 
@@ -46,6 +48,17 @@ fn ours(view: &TaskView) -> Option<Json> {
     }
     if let Some(late) = view.late {
         words.push(("late", late.as_str()));
+    }
+    let link = |task: Option<TaskId>| task.map(|task| task.to_string());
+    let (redrives, redriven_by) = (link(view.redrives), link(view.redriven_by));
+    words.extend(redrives.as_deref().map(|first| ("redrives", first)));
+    words.extend(redriven_by.as_deref().map(|by| ("redrivenBy", by)));
+    let again = redrive::path(view.task);
+    if view.replay {
+        words.push(("replay", "true"));
+        if view.state.is_terminal() && view.state != TaskState::Completed {
+            words.push(("redrive", &again));
+        }
     }
     if words.is_empty() {
         return None;

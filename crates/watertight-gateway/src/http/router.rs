@@ -25,7 +25,7 @@ use super::live::{Common, Live};
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, delegations, drain, reload, rest, rpc};
+use super::{api, cards, delegations, drain, redrive, reload, rest, rpc};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -60,6 +60,7 @@ pub(super) enum Route<'a> {
     Delegations,
     Delegation(&'a str),
     Tree(&'a str),
+    Redrive(&'a str),
     Rpc(&'a str),
     /// HTTP+JSON: the agent, and the path below it.
     Rest(&'a str, &'a str),
@@ -90,6 +91,7 @@ impl Route<'_> {
             [Some("v1"), Some("delegations"), None, ..] => Route::Delegations,
             [Some("v1"), Some("delegations"), Some(task), None, ..] => Route::Delegation(task),
             [Some("v1"), Some("delegations"), Some(task), Some("tree"), None, ..] => Route::Tree(task),
+            [Some("v1"), Some("delegations"), Some(task), Some("redrive"), None, ..] => Route::Redrive(task),
             _ => Route::Nothing,
         }
     }
@@ -109,7 +111,9 @@ impl Route<'_> {
     fn face(&self) -> Face {
         match self {
             Route::Rpc(_) => Face::JsonRpc,
-            Route::ResetBreaker(_) | Route::Drain(_) | Route::Resume(_) | Route::Reload => Face::Http(&["POST"]),
+            Route::ResetBreaker(_) | Route::Drain(_) | Route::Resume(_) | Route::Redrive(_) | Route::Reload => {
+                Face::Http(&["POST"])
+            }
             Route::Index
             | Route::Health
             | Route::Ready
@@ -238,6 +242,7 @@ impl Router {
             }
             Route::Delegation(task) => self.read(&head, async |who| delegations::show(self, who, task).await).await,
             Route::Tree(task) => self.read(&head, async |who| delegations::tree(self, who, task).await).await,
+            Route::Redrive(task) => self.read(&head, async |who| redrive::redrive(self, who, task).await).await,
             Route::Card(agent) => self.card(&AgentId::new(agent), &head, peer),
             Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
             Route::Rest(agent, below) => self.rest(AgentId::new(agent), below, &head, body).await,
@@ -425,6 +430,7 @@ mod tests {
             ("/v1/delegations/12", Route::Delegation("12")),
             ("/v1/delegations/12/tree", Route::Tree("12")),
             ("/v1/delegations/12/tree/", Route::Nothing),
+            ("/v1/delegations/12/redrive", Route::Redrive("12")),
             ("/metrics", Route::Metrics),
             ("/agents", Route::Nothing),
             ("/agents/", Route::Nothing),

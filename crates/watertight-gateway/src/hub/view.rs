@@ -70,6 +70,9 @@ pub(crate) fn view_of(row: &Row, record: Arc<Record>, detail: Option<Arc<Detail>
         attempts: row.turn.attempts,
         remote_task: row.remote_task.clone(),
         detail,
+        replay: false,
+        redrives: row.redrives,
+        redriven_by: None,
         withheld: withheld(row.reason),
         record,
     }

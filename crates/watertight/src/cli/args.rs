@@ -190,6 +190,13 @@ pub(super) enum TasksCommand {
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
     },
+    /// Run a task again that is over and did not complete, as a new one with a link to it.
+    ///
+    /// It has the same message and a budget of its own. Who asks twice gets one.
+    Redrive {
+        /// Its id.
+        id: String,
+    },
     /// The delegation tree that a task belongs to: who started what, how it stands, and what it may still spend.
     Tree {
         /// Its id.

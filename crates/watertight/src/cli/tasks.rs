@@ -46,6 +46,16 @@ pub(super) async fn run(args: TasksArgs) -> Result<Code, Failure> {
             let listed = Listed { agent, status: None, limit: 20, cursor: None };
             watch::all(&client, &listed, json).await
         }
+        TasksCommand::Redrive { id } => {
+            is_id(&id)?;
+            let done = client.api(Method::POST, &format!("/v1/delegations/{id}/redrive")).await?;
+            let before = if done["replay"] == true { " (asked for before)" } else { "" };
+            match json {
+                true => output::line(&done.to_string()),
+                false => output::line(&format!("{}{before}; see watertight tasks watch {0}", text(&done["task"]))),
+            }
+            Ok(Code::Ok)
+        }
         TasksCommand::Tree { id } => tree::run(&client, &id, json).await,
     }
 }
@@ -149,7 +159,20 @@ async fn row(client: &Client, id: &str, as_json: bool) -> Result<Code, Failure> 
         output::line(&row.to_string());
         return Ok(Code::Ok);
     }
-    let names = ["task", "agent", "caller", "state", "reason", "waitingOn", "delivery", "changed", "context", "parent"];
+    let names = [
+        "task",
+        "agent",
+        "caller",
+        "state",
+        "reason",
+        "waitingOn",
+        "delivery",
+        "changed",
+        "context",
+        "parent",
+        "redrives",
+        "redrivenBy",
+    ];
     for (name, value) in names.iter().map(|name| (name, text(&row[*name]))).filter(|(_, value)| !value.is_empty()) {
         output::line(&format!("{name:10} {}", value.strip_prefix("TASK_STATE_").unwrap_or(&value)));
     }

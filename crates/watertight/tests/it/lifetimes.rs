@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, slow};
-use crate::client::{Client, id, message, state};
+use crate::client::{Client, answer_text, id, message, state};
 use crate::clock::{eventually, ms};
 use crate::command::watertight;
 use crate::gateway::{Config, Gateway};
@@ -151,4 +151,31 @@ fn an_idempotent_agent_gets_again_what_it_dropped() {
     assert_eq!(watertight(&gateway, &["agents", "resume", "same"]).code, 0);
     let ended = client.ended("same", id(&tasks[0]), ms(5000));
     assert_eq!((state(&ended), peer.executions()), ("COMPLETED", 3));
+}
+
+#[test]
+fn a_native_session_gets_one_thing_at_a_time_and_refuses_nobody() {
+    let work = Agent::start(Card::Streaming, |text| slow(text, if text == "boot" { ms(1500) } else { ms(20) }));
+    // Whatever else is set: one slot, one at a time, nobody turned away.
+    let settings = ["native_session = true", "max_in_flight = 8", "max_waiting = 0", "wait = \"800ms\""];
+    let gateway = Config::new().agent("own", &work.url(), &settings).start();
+    let client = gateway.client();
+    let boot = client.submit("own", "boot").unwrap();
+    eventually(ms(5000), "it boots", || (work.running() == 1).then_some(()));
+    let tasks: Vec<Value> = (0..12).map(|n| client.submit("own", &format!("m{n}")).unwrap()).collect();
+    // One that holds the line waits like the others, and gets its task when its wait is over.
+    let held = client.send("own", "held").unwrap();
+    assert_eq!(state(&held), "SUBMITTED");
+    for (n, task) in tasks.iter().enumerate() {
+        let ended = client.ended("own", id(task), ms(10_000));
+        assert_eq!((state(&ended), answer_text(&ended)), ("COMPLETED", format!("done: m{n}")));
+    }
+    assert_eq!(answer_text(&client.ended("own", id(&held), ms(5000))), "done: held");
+    assert_eq!(answer_text(&client.ended("own", id(&boot), ms(5000))), "done: boot");
+    assert_eq!((work.most_running(), work.peer.executions()), (1, 14));
+    let sent: Vec<String> = work.peer.received().iter().filter(|r| r.executes()).map(|r| r.text().to_owned()).collect();
+    let expected: Vec<String> = (0..12).map(|n| format!("m{n}")).collect();
+    assert_eq!((sent[0].as_str(), &sent[1..13], sent[13].as_str()), ("boot", &expected[..], "held"));
+    let checked = watertight(&gateway, &["check", "--offline", "--config", gateway.config().to_str().unwrap()]);
+    assert!(checked.out.contains("with native_session there is one slot"), "{checked:?}");
 }

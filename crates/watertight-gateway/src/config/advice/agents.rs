@@ -61,6 +61,14 @@ impl One<'_, '_> {
     fn line(&mut self) {
         let settings = &self.agent.settings;
         let bulkhead = &settings.bulkhead;
+        if settings.native_session {
+            for key in ["max_in_flight", "serialize", "overflow"] {
+                self.idle(
+                    key,
+                    "with native_session there is one slot, one turn at a time, and who finds it taken is queued",
+                );
+            }
+        }
         if settings.queue_overflow {
             let why = "with overflow = \"queue\" nobody waits in the line: who finds no slot is queued";
             self.idle("max_waiting", why);
@@ -71,6 +79,7 @@ impl One<'_, '_> {
             self.idle("max_waiting", "max_wait is zero: nobody waits");
         }
         match settings.serialize {
+            Serialize::Agent if settings.native_session => {}
             Serialize::Agent if bulkhead.max_in_flight > 1 => {
                 self.idle("max_in_flight", "with serialize = \"agent\" one turn runs at a time, so one slot is used");
             }

@@ -285,6 +285,16 @@ pub(super) const KEYS: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "agents.*.native_session",
+        kind: Kind::Flag,
+        default: Some("false"),
+        doc: "It owns one session that goes on and on: one turn at a time, and nobody is refused because it is busy.",
+        more: "Stands for one slot, `serialize = \"agent\"` and `overflow = \"queue\"`. After a cut, and where nobody knows \
+               what came of a message, nothing is sent for `context_grace`, 5m if that is not set.",
+        read: Read::Agent(|a| Value::Flag(a.settings.native_session)),
+        ..KEY
+    },
+    Key {
         path: "agents.*.durability",
         kind: Kind::Word(&["durable", "memory"]),
         default: Some("\"durable\""),
@@ -383,6 +393,7 @@ pub(super) const KEYS: &[Key] = &[
         path: "agents.*.context_grace",
         kind: Kind::Duration,
         default: Some("\"30s\""),
+        otherwise: "or 5m, with `native_session`",
         doc: "How much longer a context is held when nobody knows whether the agent's work in it has ended.",
         more: "Without effect where `serialize` is \"none\".",
         read: Read::Agent(|a| Value::Span(a.settings.context_grace)),

@@ -29,6 +29,7 @@ pub(super) const TASKS_HELP: &str = "Examples:
   watertight tasks watch                     the list, as it changes
   watertight tasks tree ID                   the delegations above and below it
   watertight tasks cancel ID
+  watertight tasks redrive ID                what failed is run again, as a new task
 
 A task that is over ends show with 0, and watch as it ended: 0 completed, 1 failed, 5 still at work or waiting for you.";
 
