@@ -103,7 +103,7 @@ impl Engine {
 
     /// Keeps the agent's ids: from the first one on a restart can ask how the task stands.
     fn learn(&mut self, task: TaskId, attempt: Attempt, id: Option<&RemoteId>, context: Option<&RemoteId>) {
-        let Some(live) = self.live.get_mut(&task).filter(|live| live.accepted) else { return };
+        let Some(live) = self.live.get_mut(&task).filter(|live| live.accepted && live.attempting) else { return };
         if live.row.attempt != attempt {
             return;
         }

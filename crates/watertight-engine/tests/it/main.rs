@@ -7,6 +7,7 @@ mod cancel;
 mod drain;
 mod durability;
 mod native;
+mod pairs;
 mod queue;
 mod turns;
 mod walls;

@@ -201,6 +201,14 @@ impl World {
         self.give(Input::CancelAnswered { task: task(n), answer });
     }
 
+    /// A line on which somebody waits for an answer.
+    pub(crate) fn open_line(&mut self) -> u64 {
+        let line = self.next;
+        self.next += 1;
+        self.open.insert(line);
+        line
+    }
+
     pub(crate) fn lines_so_far(&self) -> u64 {
         self.next - 1
     }
