@@ -20,13 +20,17 @@ impl Engine {
         self.now = now;
         rows.sort_by_key(|row| (row.created, row.task));
         let tasks: Vec<TaskId> = rows.iter().map(|row| row.task).collect();
+        // What is only now found to be over holds nothing for anybody.
+        let cut: Vec<TaskId> = rows.iter().filter(|row| row.state.is_terminal()).map(|row| row.task).collect();
         for row in rows {
             self.adopt(row);
         }
         // What holds slots and locks comes before what waits for them, and what runs before what is over but for its
         // cancel.
-        for resume in [Engine::resume_running, Engine::resume_cut, Engine::resume_waiting] {
-            for task in &tasks {
+        let phases: [(fn(&mut Engine, TaskId, &BTreeSet<_>), _); 3] =
+            [(Engine::resume_running, &tasks), (Engine::resume_cut, &cut), (Engine::resume_waiting, &tasks)];
+        for (resume, tasks) in phases {
+            for task in tasks {
                 self.touching = Some(*task);
                 resume(self, *task, alive);
             }

@@ -16,9 +16,10 @@ use crate::peer::{After, Card, Peer};
 /// An agent that keeps its tasks over a restart. While it is down it breaks every connection, those that are open too;
 /// what it was working on is done when it is back.
 fn restartable(down: &Arc<AtomicBool>) -> Peer {
-    let down = down.clone();
+    let (down, restarted) = (down.clone(), AtomicBool::new(false));
     Peer::start(Card::Streaming, move |request, wire| {
         if down.load(Ordering::SeqCst) {
+            restarted.store(true, Ordering::SeqCst);
             return After::Reset;
         }
         let task = |id: &str, state: &str| {
@@ -32,12 +33,16 @@ fn restartable(down: &Arc<AtomicBool>) -> Peer {
                 wire.event(&json!({"task": task(&text, "WORKING")}));
                 if text == "long" {
                     while !down.load(Ordering::SeqCst) && wire.hold(ms(20)) {}
+                    restarted.store(down.load(Ordering::SeqCst), Ordering::SeqCst);
                     return After::Reset;
                 }
                 wire.event(&json!({"task": task(&text, "COMPLETED")}));
                 After::Close
             }
-            "GetTask" => wire.ok(&task(request.params()["id"].as_str().unwrap_or(""), "COMPLETED")),
+            "GetTask" => {
+                let state = if restarted.load(Ordering::SeqCst) { "COMPLETED" } else { "WORKING" };
+                wire.ok(&task(request.params()["id"].as_str().unwrap_or(""), state))
+            }
             _ => wire.error(-32601, "no such method"),
         }
     })
