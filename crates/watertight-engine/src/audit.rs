@@ -1,6 +1,8 @@
 //! What must hold between the engine's parts after every step. The simulator and the tests ask; the gateway does not
 //! have to.
 
+use std::collections::BTreeMap;
+
 use watertight_policy::time::Time;
 
 use crate::engine::Engine;
@@ -12,7 +14,14 @@ impl Engine {
     /// Contradictions, in words. Empty if all is well.
     pub(crate) fn audit(&self) -> Vec<String> {
         let mut found = Vec::new();
-        for (task, live) in &self.live {
+        let dormant: BTreeMap<TaskId, Live> =
+            self.dormant.keys().filter_map(|task| Some((*task, self.peek(*task)?))).collect();
+        let at = |task: &TaskId| self.live.get(task).map(|live| &**live).or_else(|| dormant.get(task));
+        let awake = self.live.iter().map(|(task, live)| (task, &**live));
+        for (task, live) in awake.chain(&dormant) {
+            if self.live.contains_key(task) && dormant.contains_key(task) {
+                found.push(format!("{task}: is awake and dormant"));
+            }
             if let Some(what) = self.audit_delegation(*task, live) {
                 found.push(format!("{task}: {what}"));
             }
@@ -23,7 +32,7 @@ impl Engine {
                 found.push(format!("{id}: {slots} slots are held, {} counted", agent.bulkhead.in_flight()));
             }
             let idle = agent.bulkhead.in_flight() < agent.bulkhead.params().max_in_flight;
-            let waits = |task: &TaskId| self.live.get(task).is_none_or(|live| !live.is_overdue(self.now));
+            let waits = |task: &TaskId| at(task).is_none_or(|live| !live.is_overdue(self.now));
             let queued = if self.is_locked(id) { 0 } else { agent.queue.in_order().filter(|task| waits(task)).count() };
             let waiting = queued + agent.tickets.values().filter(|task| waits(task)).count();
             if idle && waiting > 0 && agent.closed_until(self.now).is_none() && !self.shutting_down {
@@ -36,17 +45,18 @@ impl Engine {
         }
         let queued = self.agents.values().map(|agent| agent.queue.len()).sum();
         found.extend(self.senders.audit(queued));
-        for (key, context) in &self.contexts {
-            let holds = context.holder.and_then(|task| self.live.get(&task)).and_then(|live| live.lock.as_ref());
-            if context.holder.is_some() && holds != Some(key) {
-                found.push(format!("context {} is held by nobody", key.context));
+        for (hash, context) in self.contexts.iter() {
+            let name = format!("{hash:x?}");
+            let holds = context.holder.as_ref().and_then(at).and_then(|live| live.lock.as_ref());
+            if context.holder.is_some() && holds.map(|lock| self.contexts.hash(lock)) != Some(hash) {
+                found.push(format!("context {name} is held by nobody"));
             }
-            let place = |task: &TaskId| self.live.get(task).map(|live| live.place);
+            let place = |task: &TaskId| at(task).map(|live| live.place);
             if context.waiting.iter().any(|task| place(task) != Some(Place::Lock)) {
-                found.push(format!("context {} is waited for by who does not wait", key.context));
+                found.push(format!("context {name} is waited for by who does not wait"));
             }
             if context.holder.is_none() && !context.waiting.is_empty() {
-                found.push(format!("context {} is free and {} wait", key.context, context.waiting.len()));
+                found.push(format!("context {name} is free and {} wait", context.waiting.len()));
             }
         }
         let waits = |line: &LineId, live: &Live| {
@@ -60,8 +70,9 @@ impl Engine {
         };
         let orphan = |line: &LineId, task: &TaskId| self.live.get(task).is_none_or(|live| !waits(line, live));
         let orphans = self.lines.iter().filter(|(line, task)| orphan(line, task)).count();
-        let keys = self.keys.values().filter(|used| !self.live.contains_key(&used.task)).count();
-        let accepted = self.live.values().filter(|live| self.counts(live)).count();
+        let keys = self.keys.values().filter(|used| at(&used.task).is_none()).count();
+        let all = self.live.values().map(|live| &**live).chain(dormant.values());
+        let accepted = all.filter(|live| self.counts(live)).count();
         if orphans + keys > 0 || accepted != self.accepted {
             found.push(format!(
                 "{orphans} lines and {keys} keys without a delegation; {accepted} accepted, {} counted",

@@ -16,6 +16,7 @@ use crate::agent::Agent;
 use crate::engine::{Dirty, Engine};
 use crate::ids::{AgentId, Attempt, LineId, TaskId};
 use crate::input::Input;
+use crate::live::{Live, Place};
 use crate::output::{Commit, Output};
 use crate::record::{Cancel, Row, Save, TaskState};
 use crate::settings::Settings;
@@ -131,6 +132,7 @@ impl Cell {
             | Input::LineClosed { .. }
             | Input::Progressed { .. }
             | Input::CancelAsked { .. }
+            | Input::Dropped { .. }
             | Input::CancelAnswered { .. }
             | Input::Configured(_)
             | Input::BreakerReset { .. }
@@ -153,7 +155,7 @@ impl Cell {
         }
         let urgency = match &input {
             Input::CancelAsked { .. } | Input::CancelAnswered { .. } | Input::Stalled { .. } | Input::ShuttingDown => 0,
-            Input::Configured(_) | Input::BreakerReset { .. } | Input::LineClosed { .. } => 0,
+            Input::Dropped { .. } | Input::Configured(_) | Input::BreakerReset { .. } | Input::LineClosed { .. } => 0,
             Input::Progressed { .. } | Input::Ended { .. } => 1,
             Input::Submitted(_) => 2,
         };
@@ -183,7 +185,7 @@ impl Cell {
                 Input::Submitted(submission) => {
                     self.open.insert(submission.line, input.clone());
                 }
-                Input::CancelAsked { line, .. } => {
+                Input::CancelAsked { line, .. } | Input::Dropped { line, .. } => {
                     self.open.insert(*line, input.clone());
                 }
                 Input::LineClosed { line } => {
@@ -245,6 +247,7 @@ impl Cell {
             self.ready.push_back(Output::Forget { task });
             self.engine.remove(task);
         }
+        self.engine.doze();
         commit
     }
 
@@ -370,6 +373,7 @@ impl Cell {
     /// cell goes on.
     pub fn park(&mut self, task: TaskId, now: Time) {
         self.engine.now = self.engine.now.max(now);
+        self.engine.wake(task);
         self.engine.take_back(task, Reason::InputParked, None);
         let Some(live) = self.engine.live.get_mut(&task) else { return };
         if live.row.cancel == Cancel::Owed {
@@ -383,8 +387,9 @@ impl Cell {
     }
 
     /// A live delegation's row, as the engine has it now: not necessarily durable yet.
-    pub fn row(&self, task: TaskId) -> Option<&Row> {
-        self.engine.live.get(&task).map(|live| &live.row)
+    pub fn row(&self, task: TaskId) -> Option<Row> {
+        let live = self.engine.live.get(&task).map(|live| live.row.clone());
+        live.or_else(|| self.engine.peek(task).map(|live| live.row))
     }
 
     /// Accepted delegations that are not terminal.
@@ -394,7 +399,12 @@ impl Cell {
 
     /// Delegations in memory.
     pub fn held(&self) -> usize {
-        self.engine.live.len()
+        self.engine.live.len() + self.engine.dormant.len()
+    }
+
+    /// Of those, the ones that only wait for a slot and are packed.
+    pub fn dormant(&self) -> usize {
+        self.engine.dormant.len()
     }
 
     /// Contradictions between the engine's parts, in words: for tests and the simulator. Walks over everything.
@@ -402,10 +412,24 @@ impl Cell {
         self.engine.audit()
     }
 
+    /// The place that a turn which waits for a slot had when it came: not later than that. `None`: it does not wait for one.
+    pub fn stood(&self, task: TaskId) -> Option<u32> {
+        let waits = |live: &Live| matches!(live.place, Place::Queue(_)).then_some(live.stood);
+        match self.engine.live.get(&task) {
+            Some(live) => waits(live),
+            None => waits(&self.engine.peek(task)?),
+        }
+    }
+
     /// The place of a waiting turn among those that wait for its agent's slots: exactly so as it stands, or, far behind,
     /// not later than that. `None`: it does not wait for a slot.
     pub fn position(&mut self, task: TaskId) -> Option<usize> {
         self.engine.position(task)
+    }
+
+    /// How many wait for an agent's slots.
+    pub fn queued(&self, agent: &AgentId) -> usize {
+        self.engine.agents.get(agent).map_or(0, |agent| agent.queue.len())
     }
 
     /// What waits for an agent's slots, in the order in which it goes if nothing else comes: so many after so many, each
@@ -450,7 +474,7 @@ fn view(id: &AgentId, agent: &Agent, now: Time) -> AgentView {
 fn line_of(input: &Input) -> Option<LineId> {
     match input {
         Input::Submitted(submission) => Some(submission.line),
-        Input::CancelAsked { line, .. } => Some(*line),
+        Input::CancelAsked { line, .. } | Input::Dropped { line, .. } => Some(*line),
         Input::LineClosed { .. }
         | Input::Progressed { .. }
         | Input::Ended { .. }
@@ -467,6 +491,6 @@ fn is_news(input: &Input) -> bool {
     match input {
         Input::Progressed { .. } | Input::Ended { .. } | Input::CancelAnswered { .. } => true,
         Input::Configured(_) | Input::Stalled { .. } | Input::ShuttingDown | Input::BreakerReset { .. } => false,
-        Input::Submitted(_) | Input::CancelAsked { .. } | Input::LineClosed { .. } => false,
+        Input::Submitted(_) | Input::CancelAsked { .. } | Input::Dropped { .. } | Input::LineClosed { .. } => false,
     }
 }

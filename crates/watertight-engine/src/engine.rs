@@ -10,7 +10,8 @@ use watertight_policy::rng::{self, Rng};
 use watertight_policy::time::{Span, Time};
 
 use crate::agent::{Agent, Closed};
-use crate::ids::{AgentId, ContextKey, Fingerprint, Key, LineId, Principal, RemoteId, TaskId};
+use crate::hashed::{Hash, Hashed};
+use crate::ids::{AgentId, ContextKey, Fingerprint, LineId, Principal, RemoteId, TaskId};
 use crate::input::Input;
 use crate::live::{Live, Place, Timer};
 use crate::output::{Answer, Output, Refusal};
@@ -33,10 +34,16 @@ pub(crate) struct KeyUse {
 /// A context in use: who works in it, who waits for it, and its name toward the agent.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
-    pub(crate) refs: usize,
+    pub(crate) refs: u32,
     pub(crate) remote: Option<RemoteId>,
     pub(crate) holder: Option<TaskId>,
     pub(crate) waiting: VecDeque<TaskId>,
+}
+
+impl Context {
+    fn is_unused(&self) -> bool {
+        self.refs == 0 && self.holder.is_none() && self.waiting.is_empty()
+    }
 }
 
 /// What of a row has to be written.
@@ -50,9 +57,17 @@ pub(crate) struct Dirty {
 pub(crate) struct Engine {
     pub(crate) settings: Arc<Settings>,
     pub(crate) agents: BTreeMap<AgentId, Agent>,
-    pub(crate) live: BTreeMap<TaskId, Live>,
-    pub(crate) keys: BTreeMap<Key, KeyUse>,
-    pub(crate) contexts: BTreeMap<ContextKey, Context>,
+    pub(crate) live: BTreeMap<TaskId, Box<Live>>,
+    /// Those that only wait, packed.
+    pub(crate) dormant: BTreeMap<TaskId, Box<[u8]>>,
+    /// Contexts in which there is nothing but a packed one.
+    pub(crate) asleep: BTreeMap<Hash, TaskId>,
+    /// Those that came to wait, and are not packed yet.
+    pub(crate) drowsy: VecDeque<TaskId>,
+    /// What a number in a packed one means.
+    pub(crate) agent_names: Vec<AgentId>,
+    pub(crate) keys: Hashed<KeyUse>,
+    pub(crate) contexts: Hashed<Context>,
     pub(crate) lines: BTreeMap<LineId, TaskId>,
     pub(crate) senders: Senders,
     pub(crate) timers: BTreeSet<(Time, TaskId, Timer)>,
@@ -81,12 +96,17 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(settings: Arc<Settings>, seed: u64) -> Engine {
         let agents = settings.agents.iter().map(|(id, agent)| (id.clone(), Agent::new(agent.clone()))).collect();
+        let mut names = Rng::new(seed).split("names");
         Engine {
             settings,
             agents,
             live: BTreeMap::new(),
-            keys: BTreeMap::new(),
-            contexts: BTreeMap::new(),
+            dormant: BTreeMap::new(),
+            asleep: BTreeMap::new(),
+            drowsy: VecDeque::new(),
+            agent_names: Vec::new(),
+            keys: Hashed::new(&mut names),
+            contexts: Hashed::new(&mut names),
             lines: BTreeMap::new(),
             senders: Senders::default(),
             timers: BTreeSet::new(),
@@ -117,18 +137,27 @@ impl Engine {
             Input::LineClosed { line } => self.line_closed(*line),
             Input::Progressed { task, attempt, progress } => {
                 self.touching = Some(*task);
+                self.wake(*task);
                 self.progressed(*task, *attempt, progress);
             }
             Input::Ended { task, attempt, outcome } => {
                 self.touching = Some(*task);
+                self.wake(*task);
                 self.ended(*task, *attempt, outcome);
             }
             Input::CancelAsked { line, principal, agent, task } => {
                 self.touching = Some(*task);
+                self.wake(*task);
                 self.cancel_asked(*line, principal, agent, *task);
+            }
+            Input::Dropped { line, task } => {
+                self.touching = Some(*task);
+                self.wake(*task);
+                self.drop_asked(*line, *task);
             }
             Input::CancelAnswered { task, answer } => {
                 self.touching = Some(*task);
+                self.wake(*task);
                 self.cancel_answered(*task, *answer);
             }
             Input::Configured(settings) => self.configured(settings.clone()),
@@ -174,6 +203,7 @@ impl Engine {
         };
         self.timers.remove(&(at, task, timer));
         self.touching = Some(task);
+        self.wake(task);
         if let Some(live) = self.live.get_mut(&task) {
             live.timers[timer as usize] = None;
             match timer {
@@ -216,13 +246,13 @@ impl Engine {
     }
 
     fn dirty(&mut self, task: TaskId) -> &mut Dirty {
-        let volatile = self.live.get(&task).is_some_and(Live::is_volatile);
+        let volatile = self.live.get(&task).is_some_and(|live| live.is_volatile());
         if volatile { &mut self.passing } else { &mut self.dirty }.entry(task).or_default()
     }
 
     /// Something else has to be kept with this task.
     pub(crate) fn save_beside(&mut self, task: TaskId, save: Save) {
-        let volatile = self.live.get(&task).is_some_and(Live::is_volatile);
+        let volatile = self.live.get(&task).is_some_and(|live| live.is_volatile());
         if volatile { &mut self.kept } else { &mut self.extra }.push(save);
     }
 
@@ -454,7 +484,7 @@ impl Engine {
     pub(crate) fn leave(&mut self) -> Vec<TaskId> {
         let over = std::mem::take(&mut self.leaving);
         let (stay, go): (Vec<_>, Vec<_>) =
-            over.into_iter().partition(|task| self.live.get(task).is_none_or(Live::is_owed));
+            over.into_iter().partition(|task| self.live.get(task).is_none_or(|live| live.is_owed()));
         for task in stay {
             let at = self.now + LINGER;
             self.set_timer(task, Timer::Linger, Some(at));
@@ -484,8 +514,8 @@ impl Engine {
         self.dirty.remove(&task);
         self.passing.remove(&task);
         for key in live.keys {
-            if self.keys.get(&key).is_some_and(|used| used.task == task) {
-                self.keys.remove(&key);
+            if self.keys.at(key).is_some_and(|used| used.task == task) {
+                self.keys.remove(key);
             }
         }
     }
@@ -493,9 +523,15 @@ impl Engine {
     pub(crate) fn context_unref(&mut self, key: &ContextKey) {
         if let Some(context) = self.contexts.get_mut(key) {
             context.refs = context.refs.saturating_sub(1);
-            if context.refs == 0 && context.holder.is_none() && context.waiting.is_empty() {
-                self.contexts.remove(key);
-            }
+        }
+        self.forget_unused(key);
+    }
+
+    /// A context in which nobody works, and nobody waits, is forgotten.
+    pub(crate) fn forget_unused(&mut self, key: &ContextKey) {
+        let hash = self.contexts.hash(key);
+        if self.contexts.at(hash).is_some_and(Context::is_unused) {
+            self.contexts.remove(hash);
         }
     }
 

@@ -11,7 +11,7 @@ use watertight_policy::time::Time;
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::input::{Named, Submission, Want};
-use crate::live::Behind;
+use crate::live::{Behind, Class};
 use crate::output::{Answer, Output};
 use crate::submit::{exhausted_reason, key_of};
 
@@ -52,6 +52,8 @@ impl Engine {
         live.previous = Some(std::mem::replace(&mut live.row.turn, turn));
         live.accepted = false;
         live.class = class;
+        live.queues = class == Class::Queue;
+        live.busied = 0;
         self.begin_turn(s, task);
     }
 

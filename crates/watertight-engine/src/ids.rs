@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 /// A delegation's id: the A2A task id that callers see. Time-ordered (48 bits of Unix milliseconds, then random bits),
 /// so that the store appends; printed as 32 hex digits.
+///
+/// Aligned like a word: there are many of them beside words, in indexes of what waits, and no byte is lost between.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(Rust, packed(8))]
 pub struct TaskId(pub u128);
 
 impl TaskId {
@@ -32,7 +35,7 @@ impl fmt::Display for TaskId {
 
 impl fmt::Debug for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", { self.0 })
     }
 }
 

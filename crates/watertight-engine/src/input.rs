@@ -49,6 +49,13 @@ pub enum Input {
         /// What to cancel.
         task: TaskId,
     },
+    /// An operator took a waiting turn out. Answered like a cancel: with the task, or that it cannot be.
+    Dropped {
+        /// Who waits for the answer.
+        line: LineId,
+        /// Which.
+        task: TaskId,
+    },
     /// The agent answered a CancelTask, or did not.
     CancelAnswered {
         /// Whose.
@@ -233,6 +240,8 @@ pub struct Fault {
     pub delivery: Delivery,
     /// The agent asked to be left alone for this long.
     pub retry_after: Option<Span>,
+    /// The agent said itself that it is busy and did not take the message.
+    pub busy: bool,
 }
 
 /// What came of a CancelTask.

@@ -15,7 +15,8 @@ use watertight_policy::bulkhead::Ticket;
 use watertight_policy::queue::Spot;
 use watertight_policy::time::{Span, Time};
 
-use crate::ids::{ContextKey, Key, LineId};
+use crate::hashed::Hash;
+use crate::ids::{ContextKey, LineId};
 use crate::input::Submission;
 use crate::record::{Cancel, Durability, Phase, Row, Turn};
 
@@ -109,9 +110,16 @@ pub(crate) struct Live {
     pub(crate) lines: Vec<Line>,
     pub(crate) cancel_lines: Vec<LineId>,
     /// The keys of its latest turns. Older ones are found in the store.
-    pub(crate) keys: VecDeque<Key>,
+    pub(crate) keys: Vec<Hash>,
     /// Messages to this task that came while a turn was under way.
     pub(crate) behind: VecDeque<Behind>,
+    /// Its place in the queue when it came there last: it is not later than that unless something more urgent comes.
+    pub(crate) stood: u32,
+    /// It may wait in the queue by its caller's wish or its agent's settings: the agent's word that it is busy sends it
+    /// back there.
+    pub(crate) queues: bool,
+    /// How often the agent said so, one time after the other.
+    pub(crate) busied: u32,
     /// It holds one of its agent's slots.
     pub(crate) slot: bool,
     /// It holds this lock.
@@ -147,8 +155,11 @@ impl Live {
             place: Place::None,
             lines: Vec::new(),
             cancel_lines: Vec::new(),
-            keys: VecDeque::new(),
+            keys: Vec::new(),
             behind: VecDeque::new(),
+            stood: 0,
+            queues: class == Class::Queue,
+            busied: 0,
             slot: false,
             lock: None,
             probe: None,

@@ -13,10 +13,11 @@ use watertight_policy::time::{Span, Time};
 
 use crate::agent::Closed;
 use crate::engine::Engine;
-use crate::ids::{AgentId, ContextKey, Principal, TaskId};
+use crate::ids::{AgentId, ContextKey, LineId, Principal, TaskId};
+use crate::input::Fault;
 use crate::live::Place;
-use crate::output::Bound;
-use crate::record::Row;
+use crate::output::{Answer, Bound, Output};
+use crate::record::{Delivery, Phase, TaskState};
 
 /// How far ahead a place in the order is looked for; who stands further back is told how many wait at most.
 const MAX_AHEAD: usize = 10_000;
@@ -26,6 +27,9 @@ const PACE: usize = 16;
 
 /// Who is told to come again for a place is told at least this, and at most that.
 const AGAIN: (Span, Span) = (Span::from_millis(100), Span::from_secs(60));
+
+/// An agent that is busy, and does not say for how long, is not asked sooner.
+const BUSY_LEAST: Span = Span::from_millis(50);
 
 /// Without anything to judge by.
 const AGAIN_UNKNOWN: Span = Span::from_secs(5);
@@ -41,6 +45,10 @@ pub(crate) struct Senders {
 impl Senders {
     pub(crate) fn number(&self, principal: &Principal) -> Option<u32> {
         self.numbers.get(principal).copied()
+    }
+
+    pub(crate) fn principal(&self, number: u32) -> Option<&Principal> {
+        self.known.get(&number).map(|(principal, _)| principal)
     }
 
     pub(crate) fn of_tenant(&self, tenant: &str) -> usize {
@@ -119,11 +127,6 @@ pub(crate) struct Full {
     pub(crate) bound: Option<Bound>,
 }
 
-/// Since when the current turn waits. It keeps that through every try.
-pub(crate) fn since(row: &Row) -> Time {
-    if row.turn.no == 1 { row.created } else { row.changed }
-}
-
 impl Engine {
     /// Why no more can be accepted before it has a slot: a queue is full, or the line before its lock.
     pub(crate) fn queue_is_full(&self, task: TaskId) -> Option<Full> {
@@ -157,10 +160,12 @@ impl Engine {
     pub(crate) fn enqueue(&mut self, task: TaskId) {
         let Some(live) = self.live.get_mut(&task) else { return };
         let Some(agent) = self.agents.get_mut(&live.row.agent) else { return };
+        live.stood = u32::try_from(agent.queue.position_at(live.row.turn.priority, self.now)).unwrap_or(u32::MAX);
         let weight = self.settings.weights.get(&live.row.principal).copied().unwrap_or(1);
         let sender = self.senders.add(&live.row.principal);
-        let spot = Spot { since: since(&live.row), sender, priority: live.row.turn.priority };
+        let spot = Spot { since: live.row.waits_since(), sender, priority: live.row.turn.priority };
         live.place = Place::Queue(spot);
+        self.drowsy.push_back(task);
         agent.queue.push(task, spot, weight);
     }
 
@@ -185,6 +190,7 @@ impl Engine {
             let agent = self.agents.get_mut(id)?;
             let task = agent.queue.pop(self.now)?;
             agent.pace.freed(self.now);
+            self.wake(task);
             let Some(live) = self.live.get_mut(&task) else { continue };
             if let Place::Queue(spot) = std::mem::replace(&mut live.place, Place::None) {
                 self.senders.drop(spot.sender);
@@ -208,6 +214,47 @@ impl Engine {
         }
     }
 
+    /// The agent said itself that it is busy and did not take the message: what may wait goes back to where it waited, as
+    /// old as it is, and its attempt does not count. Whoever holds the line for an answer now is told.
+    pub(crate) fn still_busy(&mut self, task: TaskId, fault: Fault) -> bool {
+        let now = self.now;
+        let Some(live) = self.live.get_mut(&task) else { return false };
+        let took_it = live.heard || live.row.turn.phase != Phase::Dispatching;
+        if !fault.busy || !live.queues || took_it || self.shutting_down {
+            return false;
+        }
+        let Some(agent) = self.agents.get_mut(&live.row.agent) else { return false };
+        live.busied = live.busied.saturating_add(1);
+        let delay = match fault.retry_after {
+            Some(wait) => wait,
+            None => agent.settings.backoff.delay(live.busied, &mut self.rng).max(BUSY_LEAST),
+        };
+        // Nobody else is sent there meanwhile: it would be told the same, and what is older goes first.
+        agent.pacing.hint(now, delay);
+        live.attempting = false;
+        if live.row.turn.attempts == 1 {
+            // All that is known of it is this attempt, and the agent did not take it.
+            live.row.delivery = Delivery::NotSent;
+        }
+        self.put_back(task, Time::ZERO);
+        true
+    }
+
+    /// An operator took it out. What runs is canceled, not dropped.
+    pub(crate) fn drop_asked(&mut self, line: LineId, task: TaskId) {
+        let Some(live) = self.live.get(&task).filter(|live| !live.is_proposed()) else {
+            return self.answer(line, Answer::NotFound);
+        };
+        if live.row.reason == Some(Reason::Dropped) {
+            return self.emit(task, Output::Answer { line, answer: Answer::Task { task, replay: true } });
+        }
+        if live.row.turn.phase != Phase::Waiting || !live.accepted || live.row.state.is_terminal() {
+            return self.emit(task, Output::Answer { line, answer: Answer::NotCancelable });
+        }
+        self.end_waiting(task, TaskState::Failed, Reason::Dropped);
+        self.emit(task, Output::Answer { line, answer: Answer::Task { task, replay: false } });
+    }
+
     /// The lock on the whole agent is free, and it is the queue's turn to have it rather than a waiting caller's. True if
     /// it was taken.
     pub(crate) fn queue_goes_first(&mut self, key: &ContextKey) -> bool {
@@ -223,6 +270,7 @@ impl Engine {
     /// The place of the current turn among those that wait for its agent: exactly so as it stands, or, far behind, not
     /// later than that. `None`: it does not wait there.
     pub(crate) fn position(&mut self, task: TaskId) -> Option<usize> {
+        self.wake(task);
         let live = self.live.get(&task)?;
         let Place::Queue(spot) = live.place else { return None };
         let agent = self.agents.get_mut(&live.row.agent)?;

@@ -271,6 +271,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Since when its current turn waits, while it waits. It keeps that through every try.
+    pub fn waits_since(&self) -> Time {
+        if self.turn.no == 1 { self.created } else { self.changed }
+    }
+
     /// This turn started the task, which failed before any byte of it was sent: its messageId may be used again.
     pub fn never_sent(&self, turn: u32) -> bool {
         turn == 1 && self.turn.no == 1 && self.state == TaskState::Failed && self.delivery == Delivery::NotSent

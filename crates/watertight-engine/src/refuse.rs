@@ -37,13 +37,13 @@ impl Engine {
         let Some(live) = self.live.get_mut(&task) else { return };
         let agent = live.row.agent.clone();
         let lines = std::mem::take(&mut live.lines);
-        let (parent, key, previous) = (live.row.parent, live.keys.pop_back(), live.previous.take());
+        let (parent, key, previous) = (live.row.parent, live.keys.pop(), live.previous.take());
         for line in lines {
             let again = again.filter(|at| *at > now);
             self.answer(line.id, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound }));
         }
         if let Some(key) = key {
-            self.keys.remove(&key);
+            self.keys.remove(key);
         }
         self.set_timer(task, Timer::Deadline, None);
         self.release_lock(task);

@@ -42,19 +42,20 @@ impl Engine {
         let task = row.task;
         // An agent that is not configured any more ends what it has, like one that is removed while we run.
         self.agents.entry(row.agent.clone()).or_insert_with(|| Agent::removed(AgentSettings::default()));
-        let context = self.contexts.entry(context_key(&row.principal, &row.agent, &row.context)).or_default();
+        let context = self.contexts.of(&context_key(&row.principal, &row.agent, &row.context));
         context.refs += 1;
         context.remote = row.remote_context.clone().or(context.remote.take());
         let key =
             Key { principal: row.principal.clone(), agent: row.agent.clone(), message_id: row.turn.message_id.clone() };
-        self.keys.insert(key.clone(), KeyUse { task, turn: row.turn.no, fingerprint: row.turn.fingerprint });
+        let key = self.keys.hash(&key);
+        self.keys.insert(key, KeyUse { task, turn: row.turn.no, fingerprint: row.turn.fingerprint });
         let mut live = Live::new(row, Class::Queue);
         live.accepted = true;
-        live.keys.push_back(key);
+        live.keys.push(key);
         if !live.row.state.is_terminal() {
             self.accepted += 1;
         }
-        self.live.insert(task, live);
+        self.live.insert(task, Box::new(live));
     }
 
     fn resume_running(&mut self, task: TaskId, alive: &BTreeSet<(TaskId, Attempt)>) {
@@ -144,7 +145,7 @@ impl Engine {
             live.slot = agent.bulkhead.try_acquire();
         }
         if let Some(key) = key {
-            let context = self.contexts.entry(key.clone()).or_default();
+            let context = self.contexts.of(&key);
             if context.holder.is_none() {
                 context.holder = Some(task);
                 live.lock = Some(key);

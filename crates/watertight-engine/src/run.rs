@@ -175,7 +175,8 @@ impl Engine {
         if let (Some(wait), Some(agent)) = (fault.retry_after, self.agents.get_mut(&id)) {
             agent.pacing.hint(now, wait);
         }
-        self.sample(task, sample_of(fault.reason, took));
+        let sample = if fault.busy { Sample::Neutral } else { sample_of(fault.reason, took) };
+        self.sample(task, sample);
         if canceled {
             // The caller wanted no result, and there will be none. If the agent is still being asked to stop, its
             // answer is waited for.
@@ -186,7 +187,7 @@ impl Engine {
             if asking {
                 return;
             }
-        } else if self.dropped(task, fault) {
+        } else if self.still_busy(task, fault) || self.dropped(task, fault) {
             return;
         } else if !self.retry(task, fault) {
             let known = self.live.get(&task).is_some_and(|live| live.row.remote_task.is_some());

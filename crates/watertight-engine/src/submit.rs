@@ -26,6 +26,7 @@ const MAX_LINES: usize = 1_024;
 impl Engine {
     pub(crate) fn submitted(&mut self, submission: &Submission) {
         let s = submission;
+        self.wake_for(s, &key_of(s));
         if self.joins_earlier(s) {
             return;
         }
@@ -122,7 +123,7 @@ impl Engine {
         };
         let class = self.class_of(s);
         let key = context_key(&s.principal, &s.agent, &s.context);
-        let context = self.contexts.entry(key).or_default();
+        let context = self.contexts.of(&key);
         context.refs += 1;
         if context.remote.is_none() {
             context.remote = s.remote_context.clone();
@@ -153,7 +154,7 @@ impl Engine {
             attempt: crate::ids::Attempt(0),
             turn: self.turn(s, 1, class, budget, parent),
         };
-        self.live.insert(s.task, Live { lingers: false, ..Live::new(row, class) });
+        self.live.insert(s.task, Box::new(Live { lingers: false, ..Live::new(row, class) }));
         self.begin_turn(s, s.task);
     }
 
@@ -229,16 +230,19 @@ impl Engine {
 
     /// The message's turn has its place in the task: it goes as far as it gets.
     pub(crate) fn begin_turn(&mut self, s: &Submission, task: TaskId) {
-        let key = key_of(s);
+        let key = self.keys.hash(&key_of(s));
         let Some(live) = self.live.get_mut(&task) else { return };
         live.lines.push(Line { id: s.line, until: s.want.until(), replay: false });
         live.lingers |= s.want.may_follow();
-        live.keys.push_back(key.clone());
+        if live.keys.is_empty() {
+            live.keys.reserve_exact(1);
+        }
+        live.keys.push(key);
         let class = live.class;
         let turn = live.row.turn.no;
-        let old = (live.keys.len() > KEYS_IN_MEMORY).then(|| live.keys.pop_front()).flatten();
+        let old = (live.keys.len() > KEYS_IN_MEMORY).then(|| live.keys.remove(0));
         if let Some(old) = old {
-            self.keys.remove(&old);
+            self.keys.remove(old);
         }
         self.lines.insert(s.line, task);
         self.keys.insert(key, KeyUse { task, turn, fingerprint: s.fingerprint });
@@ -269,7 +273,8 @@ impl Engine {
             live.row.changed = self.now;
         }
         let (turn, fingerprint) = (live.row.turn.no, live.row.turn.fingerprint);
-        let key = live.keys.back().cloned();
+        let (principal, agent) = (live.row.principal.clone(), live.row.agent.clone());
+        let key = Key { principal, agent, message_id: live.row.turn.message_id.clone() };
         let told: Vec<Line> = live.lines.iter().filter(|line| line.until.is_none()).copied().collect();
         live.lines.retain(|line| line.until.is_some());
         let context = context_key(&live.row.principal, &live.row.agent, &live.row.context);
@@ -278,9 +283,7 @@ impl Engine {
         }
         self.save_record(task);
         self.save_message(task);
-        if let Some(key) = key {
-            self.save_beside(task, Save::Key { key, fingerprint, task, turn });
-        }
+        self.save_beside(task, Save::Key { key, fingerprint, task, turn });
         // A context that the caller named gets its name toward the agent for good with the first message in it.
         if let (true, Some(remote)) = (first, self.contexts.get(&context).and_then(|c| c.remote.clone())) {
             let known = self.live.get(&task).and_then(|live| live.row.remote_context.clone());
@@ -379,7 +382,7 @@ impl Engine {
             return true;
         }
         let follows_up = live.row.turn.no > 1 && !key.is_whole_agent();
-        let context = self.contexts.entry(key.clone()).or_default();
+        let context = self.contexts.of(&key);
         match context.holder {
             None => {
                 context.holder = Some(task);
@@ -442,10 +445,7 @@ impl Engine {
             }
             return self.advance(next);
         }
-        let unused = self.contexts.get(&key).is_some_and(|c| c.refs == 0 && c.holder.is_none() && c.waiting.is_empty());
-        if unused {
-            self.contexts.remove(&key);
-        }
+        self.forget_unused(&key);
     }
 }
 

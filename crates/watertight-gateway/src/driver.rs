@@ -272,6 +272,7 @@ impl Driver {
             Input::Submitted(_)
             | Input::Progressed { .. }
             | Input::CancelAsked { .. }
+            | Input::Dropped { .. }
             | Input::BreakerReset { .. }
             | Input::Stalled { .. } => {}
             Input::ShuttingDown => self.shutting_down = true,

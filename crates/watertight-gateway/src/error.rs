@@ -74,6 +74,7 @@ pub const fn row(reason: Reason) -> (i32, StatusCode) {
         | R::ResultRejected
         | R::OutcomeUnknown
         | R::Expired
+        | R::Dropped
         | R::Canceled
         | R::ReaderLagged
         | R::ContextBusy

@@ -7,6 +7,7 @@
 mod delegations;
 mod drain;
 mod list;
+mod queue;
 mod redrive;
 mod stats;
 
@@ -35,6 +36,7 @@ use crate::{AgentSpec, CellLimits, Kept, StartError};
 
 pub use delegations::{Rows, Tree, Whose};
 pub use drain::Drained;
+pub use queue::Queued;
 pub use redrive::{NotRedriven, Redriven, key_of as idempotency_key};
 pub use stats::AgentStats;
 

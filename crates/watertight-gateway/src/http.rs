@@ -17,6 +17,7 @@ mod delegations;
 mod drain;
 mod line;
 mod public;
+mod queue;
 mod redrive;
 mod reload;
 mod render;

@@ -248,6 +248,8 @@ pub struct TaskView {
     pub reply: ReplyKind,
     /// Why it waits, while it waits.
     pub waiting_on: Option<Reason>,
+    /// Its place in the agent's queue, where that was asked for.
+    pub position: Option<u32>,
     /// When it was accepted.
     pub created: Time,
     /// When its state last changed.

@@ -50,6 +50,7 @@ pub struct Metrics {
     in_flight: Family<OfAgent, Gauge>,
     waiting: Family<OfAgent, Gauge>,
     queued: Family<OfAgent, Gauge>,
+    queue_age: Family<OfAgent, Gauge<f64, AtomicU64>>,
     draining: Family<OfAgent, Gauge>,
     suspended: Family<OfAgent, Gauge>,
     slots: Family<OfAgent, Gauge>,
@@ -92,6 +93,7 @@ impl Metrics {
             in_flight: Family::default(),
             waiting: Family::default(),
             queued: Family::default(),
+            queue_age: Family::default(),
             draining: Family::default(),
             suspended: Family::default(),
             slots: Family::default(),
@@ -124,6 +126,7 @@ impl Metrics {
         r.register("in_flight", "Slots of the agent that are taken", self.in_flight.clone());
         r.register("waiting", "Callers that wait a short while for a slot", self.waiting.clone());
         r.register("queued", "Accepted turns that wait for a slot", self.queued.clone());
+        r.register("queue_age_seconds", "How long the oldest of them has waited", self.queue_age.clone());
         r.register("draining", "1 while the agent is drained for its restart", self.draining.clone());
         let help = "Turns that the agent dropped while it is drained, and that are watched again when it is back";
         r.register("suspended", help, self.suspended.clone());
@@ -158,6 +161,7 @@ impl Metrics {
             self.in_flight.get_or_create(&of).set(i64::from(view.in_flight));
             self.waiting.get_or_create(&of).set(i64::from(view.waiting));
             self.queued.get_or_create(&of).set(i64::from(view.queued));
+            self.queue_age.get_or_create(&of).set(view.oldest.map_or(0.0, Span::as_secs_f64));
             self.draining.get_or_create(&of).set(i64::from(view.drain.is_some()));
             self.suspended.get_or_create(&of).set(i64::from(view.suspended));
             self.slots.get_or_create(&of).set(i64::from(view.max_in_flight));

@@ -168,11 +168,11 @@ impl Relay for Ear {
 }
 
 pub(crate) fn malformed() -> Fault {
-    Fault { reason: Reason::AgentMalformed, delivery: Delivery::Delivered, retry_after: None }
+    Fault { reason: Reason::AgentMalformed, delivery: Delivery::Delivered, retry_after: None, busy: false }
 }
 
 fn too_large() -> Fault {
-    Fault { reason: Reason::ResultTooLarge, delivery: Delivery::Delivered, retry_after: None }
+    Fault { reason: Reason::ResultTooLarge, delivery: Delivery::Delivered, retry_after: None, busy: false }
 }
 
 fn peer_state(state: TaskState) -> PeerState {

@@ -155,6 +155,9 @@ reasons! {
     Expired "expired" Failure
         "The delegation waited for longer than it may, for a slot or for its caller's answer. Send it again if it is \
          still wanted."
+    Dropped "dropped" Failure
+        "An operator took the delegation out of the queue before it began. The record says why; send it again if it is \
+         still wanted."
     Canceled "canceled" Failure
         "The delegation was canceled. Nothing needs to be done."
     ReaderLagged "reader_lagged" Failure
@@ -216,6 +219,6 @@ mod tests {
     #[test]
     fn kinds() {
         let count = |kind| Reason::ALL.iter().filter(|reason| reason.kind() == kind).count();
-        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (22, 21, 2));
+        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (22, 22, 2));
     }
 }

@@ -202,7 +202,7 @@ impl World<'_> {
         let mut kept: Vec<Row> = if settled { node.disk.live() } else { Vec::new() };
         // A message that may take a turn's place, and is not accepted, is in memory alone.
         kept.retain(|row| old.row(row.task).is_none_or(|now| now.turn.no == row.turn.no));
-        let differs = kept.iter().find(|row| old.row(row.task) != Some(row)).map(|row| row.task);
+        let differs = kept.iter().find(|row| old.row(row.task).as_ref() != Some(row)).map(|row| row.task);
         self.replaced(n, old.salvage(), Span::ZERO);
         if let Some(task) = differs {
             self.broken(n, Some(task), "is on disk, and otherwise in memory".into());
@@ -211,7 +211,7 @@ impl World<'_> {
         let node = &self.nodes[n];
         let goes_on = |row: &Row| match (row.turn.phase, node.cell.row(row.task)) {
             (Phase::Waiting, Some(now)) => now.state == row.state && now.turn.no == row.turn.no,
-            (_, Some(now)) => now == row,
+            (_, Some(now)) => now == *row,
             (_, None) => false,
         };
         let changed = kept.iter().find(|row| !row.state.is_terminal() && !goes_on(row)).map(|row| row.task);

@@ -27,7 +27,7 @@ impl World<'_> {
             let Node { cell, tracked, .. } = &mut self.nodes[n];
             let (Some(row), Some(tracked)) = (cell.row(task), tracked.get_mut(&task)) else { continue };
             agents.insert(tracked.agent, row.agent.clone());
-            if let Some(what) = touch(row, tracked, now) {
+            if let Some(what) = touch(&row, tracked, now) {
                 self.broken(n, Some(task), what);
             }
         }
@@ -76,7 +76,7 @@ impl World<'_> {
             };
             let settings = &self.scenario.agents[tracked.agent].settings;
             let late = |limit: Time| self.now > limit.max(node.up_since) + SLACK;
-            let limit = limit_of(row, settings.interrupted_max);
+            let limit = limit_of(&row, settings.interrupted_max);
             let known = row.turn.phase != Phase::Ended || !node.forgotten[tracked.agent];
             if !row.state.is_terminal() && known && late(limit) {
                 found.push((*task, format!("should have ended, and is {:?}", row.turn.phase)));

@@ -178,6 +178,7 @@ impl World<'_> {
                 reason,
                 delivery: if behaviour == Behaviour::Refuses { Delivery::NotSent } else { Delivery::MaybeDelivered },
                 retry_after: (behaviour == Behaviour::Paces).then_some(Span::from_secs(1)),
+                busy: false,
             }),
             None => Outcome::Replied(reply(TaskState::Completed, ReplyKind::Message, None)),
         };
@@ -212,6 +213,7 @@ impl World<'_> {
                 reason: Reason::AgentError,
                 delivery: Delivery::MaybeDelivered,
                 retry_after: None,
+                busy: false,
             }),
         };
         self.nodes[n].ends(task, attempt);
@@ -262,7 +264,12 @@ impl World<'_> {
                 .map(|((task, attempt), _)| (*task, *attempt))
                 .collect();
             for (task, attempt) in broken {
-                let fault = Fault { reason: Reason::AgentReset, delivery: Delivery::MaybeDelivered, retry_after: None };
+                let fault = Fault {
+                    reason: Reason::AgentReset,
+                    delivery: Delivery::MaybeDelivered,
+                    retry_after: None,
+                    busy: false,
+                };
                 let input = Input::Ended { task, attempt, outcome: Outcome::Failed(fault) };
                 self.back(n, self.now + Span::from_millis(1), input, false);
             }

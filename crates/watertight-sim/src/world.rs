@@ -326,6 +326,7 @@ impl<'a> World<'a> {
                 Input::Progressed { task: of, .. }
                 | Input::Ended { task: of, .. }
                 | Input::CancelAsked { task: of, .. }
+                | Input::Dropped { task: of, .. }
                 | Input::CancelAnswered { task: of, .. } => *of == task,
                 Input::LineClosed { .. } | Input::Configured(_) | Input::BreakerReset { .. } => false,
                 Input::Stalled { .. } | Input::ShuttingDown => false,

@@ -172,7 +172,7 @@ fn delegation(n: u64) -> Vec<Write> {
         agent: AgentId::new("hotels"),
         durability: Durability::Durable,
         // A context that the gateway minted, in order of time.
-        context: format!("{:032x}", task.0).as_str().into(),
+        context: task.to_string().as_str().into(),
         remote_task: None,
         remote_context: None,
         root: task,

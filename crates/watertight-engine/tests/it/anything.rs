@@ -127,7 +127,12 @@ fn agent_acts(w: &mut World, rng: &mut Rng) {
         1 | 2 => w.replies(n, state),
         _ => w.fails_with(
             n,
-            Fault { reason, delivery, retry_after: (rng.below(3) == 0).then(|| Span::from_millis(700)) },
+            Fault {
+                reason,
+                delivery,
+                retry_after: (rng.below(3) == 0).then(|| Span::from_millis(700)),
+                busy: reason == Reason::AgentRateLimited && rng.below(2) == 0,
+            },
         ),
     }
 }
@@ -138,7 +143,11 @@ fn anything(w: &mut World, rng: &mut Rng) {
         14..=24 => agent_acts(w, rng),
         25..=27 => {
             let n = some(w, rng);
-            w.cancel(n);
+            if rng.below(4) == 0 {
+                w.drop_queued(n)
+            } else {
+                w.cancel(n)
+            };
         }
         28 | 29 => {
             let answers = [

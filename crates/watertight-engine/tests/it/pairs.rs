@@ -128,7 +128,7 @@ const STATES: [State; 24] = [
 
 fn paced() -> Fault {
     let retry_after = Some(Span::from_secs(2));
-    Fault { reason: Reason::AgentRateLimited, delivery: Delivery::MaybeDelivered, retry_after }
+    Fault { reason: Reason::AgentRateLimited, delivery: Delivery::MaybeDelivered, retry_after, busy: false }
 }
 
 fn working(w: &mut World) -> u64 {
@@ -314,7 +314,7 @@ fn what_belongs_to_nothing_of_ours_is_ignored_in_every_state() {
     of_the_attempt(&mut own);
     for state in &STATES {
         let (probe, n) = world(state);
-        let row = probe.cell.row(task(n)).cloned();
+        let row = probe.cell.row(task(n));
         let runs = row.as_ref().is_some_and(|row| matches!(row.turn.phase, Phase::Dispatching | Phase::Running));
         // What is over may have an attempt that goes on until its agent is known to be quiet.
         let ended = row.as_ref().is_none_or(|row| row.turn.phase == Phase::Waiting || row.state.is_interrupted());

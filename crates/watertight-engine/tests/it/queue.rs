@@ -237,6 +237,7 @@ fn a_thousand_that_are_over_cost_no_scan_and_hold_nobody_up() {
             reason: Reason::AgentError,
             delivery: Delivery::Delivered,
             retry_after: None,
+            busy: false,
         }),
     });
     w.log.clear();
@@ -244,4 +245,133 @@ fn a_thousand_that_are_over_cost_no_scan_and_hold_nobody_up() {
     assert!(w.log.iter().any(|line| line.contains(&format!("send t{last} "))), "{:?}", w.log.last());
     assert_eq!(w.log.iter().filter(|line| line.contains("FAILED expired")).count(), 1_000);
     assert_eq!(w.log.iter().filter(|line| line.contains("send t")).count(), 1);
+}
+
+fn busy(w: &mut World, n: u64, retry_after: Option<Span>) {
+    let fault = Fault { reason: Reason::AgentRateLimited, delivery: Delivery::MaybeDelivered, retry_after, busy: true };
+    w.fails_with(n, fault);
+}
+
+#[test]
+fn a_busy_agent_gets_the_same_turn_again_as_old_as_it_was() {
+    let mut w = World::with(|a| (one_slot(a), a.breaker.consecutive_failures = 1).0);
+    w.send_with("first", |s| (s.want = Want::Accepted, s.budget.remaining_s = None).0);
+    w.after(1_000);
+    w.send_with("second", |s| (s.want = Want::Accepted, s.budget.remaining_s = None).0);
+    busy(&mut w, 1, Some(Span::from_secs(5)));
+    let row = w.row(1);
+    assert_eq!(
+        (row.turn.attempts, row.delivery, row.turn.waiting_on),
+        (0, Delivery::NotSent, Some(Reason::AgentPacing))
+    );
+    w.log.clear();
+    w.after(4_999);
+    w.told("");
+    w.after(1);
+    w.told("6000 send t1 #2 turn 1");
+    assert_eq!(w.row(1).turn.attempts, 1);
+    w.replies(1, TaskState::Completed);
+    w.told(
+        "6000 settled t1 COMPLETED
+         6000 send t2 #1 turn 1",
+    );
+}
+
+#[test]
+fn a_busy_agent_costs_no_attempt_and_no_breaker_until_the_time_to_wait_is_over() {
+    let mut w = World::with(|a| (one_slot(a), a.attempts = 1, a.breaker.consecutive_failures = 1).0);
+    w.send_with("m", |s| {
+        s.want = Want::Accepted;
+        s.queue.ttl = Some(Span::from_secs(30));
+        s.budget.remaining_s = None;
+    });
+    for _ in 0..20 {
+        busy(&mut w, 1, None);
+        if w.row(1).state.is_terminal() {
+            break;
+        }
+        assert_eq!((w.row(1).turn.attempts, w.row(1).state), (0, TaskState::Submitted));
+        let tries = w.log.iter().filter(|line| line.contains("send t1")).count();
+        w.after(10_000);
+        let again = w.log.iter().filter(|line| line.contains("send t1")).count();
+        assert!(again == tries + 1 || w.row(1).state.is_terminal());
+    }
+    assert_eq!((w.row(1).state, w.row(1).reason), (TaskState::Failed, Some(Reason::Expired)));
+    assert_eq!(w.log.iter().filter(|line| line.contains("settled t1")).count(), 1);
+}
+
+#[test]
+fn who_holds_the_line_is_told_that_the_agent_is_busy() {
+    let mut w = World::new();
+    w.send("now");
+    busy(&mut w, 1, None);
+    w.told(
+        "0 send t1 #1 turn 1
+         0 settled t1 FAILED agent_rate_limited
+         0 line 1: t1 FAILED",
+    );
+}
+
+#[test]
+fn what_waits_can_be_dropped_and_what_runs_cannot() {
+    let mut w = World::with(one_slot);
+    w.immediately("runs");
+    w.immediately("waits");
+    w.log.clear();
+    for n in [2, 2, 1, 9] {
+        w.drop_queued(n);
+    }
+    w.told(
+        "0 settled t2 FAILED dropped
+         0 line 3: t2 FAILED
+         0 line 4: t2 FAILED (replay)
+         0 line 5: not cancelable
+         0 line 6: not found",
+    );
+}
+
+#[test]
+fn what_only_waits_is_packed_and_is_as_it_was_whoever_asks_for_it() {
+    let mut w = World::with(one_slot);
+    w.send_with("runs", |s| s.budget.remaining_s = Some(300.0));
+    let wants = |s: &mut watertight_engine::input::Submission| {
+        s.want = Want::Accepted;
+        s.context = "0b8f7c1e-52a4-4a1e-9d0a-3d5b6c7e8f90".into();
+        s.context_named = true;
+        s.remote_context = Some("there".into());
+        s.budget.remaining_s = Some(300.0);
+    };
+    w.send_with("a", wants);
+    let rows = [w.immediately("b"), w.immediately("c")];
+    w.after(1);
+    w.run();
+    assert_eq!((w.cell.held(), w.cell.dormant()), (4, 3));
+    assert_eq!((w.cell.row(task(2)).as_ref(), w.cell.row(task(3)).as_ref()), (Some(w.row(2)), Some(w.row(3))));
+    assert_eq!((w.cell.stood(task(2)), w.cell.accepted()), (Some(1), 4));
+    w.log.clear();
+    // A twin, another message of its context, a cancel, an operator; then its turn.
+    w.send_with("a", wants);
+    assert_eq!(w.cell.dormant(), 3, "it sleeps again");
+    w.send_with("d", |s| (wants(s), s.remote_context = Some("elsewhere".into())).0);
+    assert_eq!(w.row(6).turn.waiting_on, Some(Reason::ContextBusy));
+    w.cancel(rows[0]);
+    w.drop_queued(rows[1]);
+    w.told(
+        "1 line 5: t2 SUBMITTED (replay)
+         1 line 6: t6 SUBMITTED
+         1 settled t3 CANCELED canceled
+         1 line 7: t3 CANCELED
+         1 settled t4 FAILED dropped
+         1 line 8: t4 FAILED",
+    );
+    assert_eq!(w.row(6).remote_context.as_deref(), Some("there"), "one context has one name");
+    w.replies(1, TaskState::Completed);
+    w.replies(2, TaskState::Completed);
+    w.told(
+        "1 settled t1 COMPLETED
+         1 line 1: t1 COMPLETED
+         1 send t2 #1 turn 1
+         1 settled t2 COMPLETED
+         1 send t6 #1 turn 1",
+    );
 }

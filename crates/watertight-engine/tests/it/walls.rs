@@ -212,6 +212,7 @@ fn retry_after_is_shared_by_all_callers_of_the_agent() {
             reason: Reason::AgentRateLimited,
             delivery: Delivery::MaybeDelivered,
             retry_after: Some(Span::from_secs(2)),
+            busy: false,
         },
     );
     w.log.clear();
@@ -233,6 +234,7 @@ fn a_caller_who_comes_as_a_pause_ends_does_not_make_the_queue_forgotten() {
             reason: Reason::AgentRateLimited,
             delivery: Delivery::MaybeDelivered,
             retry_after: Some(Span::from_secs(1)),
+            busy: false,
         },
     );
     w.immediately("b");

@@ -181,7 +181,7 @@ impl World {
     }
 
     pub(crate) fn fails(&mut self, n: u64, reason: Reason, delivery: Delivery) {
-        self.fails_with(n, Fault { reason, delivery, retry_after: None });
+        self.fails_with(n, Fault { reason, delivery, retry_after: None, busy: false });
     }
 
     pub(crate) fn fails_with(&mut self, n: u64, fault: Fault) {
@@ -194,6 +194,14 @@ impl World {
         let (principal, agent) = (alice(), AgentId::new("hotels"));
         self.open.insert(line);
         self.give(Input::CancelAsked { line: LineId(line), principal, agent, task: task(n) });
+        line
+    }
+
+    pub(crate) fn drop_queued(&mut self, n: u64) -> u64 {
+        let line = self.next;
+        self.next += 1;
+        self.open.insert(line);
+        self.give(Input::Dropped { line: LineId(line), task: task(n) });
         line
     }
 

@@ -26,6 +26,8 @@ pub(super) struct Failure {
     pub(super) reason: Reason,
     pub(super) delivery: Delivery,
     pub(super) retry_after: Option<Span>,
+    /// The agent said itself that it is busy and did not take the message.
+    pub(super) busy: bool,
     /// Nothing came that shows the agent alive: no answer at all, or a 502, 503 or 504 of somebody before it.
     pub(super) silent: bool,
     /// The relay's verdict, which ends the attempt whatever the agent may still say.
@@ -38,7 +40,16 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn new(reason: Reason, delivery: Delivery, what: impl Into<String>) -> Failure {
         let detail = Box::new(Detail { what: what.into(), ..Detail::default() });
-        Failure { reason, delivery, retry_after: None, silent: false, final_word: false, kind: None, detail }
+        Failure {
+            reason,
+            delivery,
+            retry_after: None,
+            busy: false,
+            silent: false,
+            final_word: false,
+            kind: None,
+            detail,
+        }
     }
 
     /// What the relay refused.
@@ -110,6 +121,12 @@ impl Failure {
             }
         };
         failure.retry_after = head.retry_after(now);
+        failure.busy = match head.status {
+            429 => true,
+            503 if failure.retry_after.is_some() => true,
+            // What is no A2A reply may still say so in its own words.
+            _ => failure.detail.excerpt.as_deref().is_some_and(says_busy),
+        };
         failure.note(head);
         failure
     }
@@ -193,7 +210,10 @@ impl Failure {
     }
 
     pub(super) fn into_fault(self) -> (Fault, Detail) {
-        (Fault { reason: self.reason, delivery: self.delivery, retry_after: self.retry_after }, *self.detail)
+        (
+            Fault { reason: self.reason, delivery: self.delivery, retry_after: self.retry_after, busy: self.busy },
+            *self.detail,
+        )
     }
 }
 
@@ -266,6 +286,12 @@ fn of_connect(error: &connect::Error) -> Reason {
         connect::Error::Tls(_) => Reason::AgentTlsFailure,
         connect::Error::Local(_) => Reason::Internal,
     }
+}
+
+/// `{"busy": true}`, whatever else is in it.
+fn says_busy(body: &str) -> bool {
+    let body: Option<serde_json::Value> = serde_json::from_str(body).ok();
+    body.is_some_and(|body| body["busy"] == true)
 }
 
 /// An error status with `{"error":{"code":503,…}}` is a proxy's or HTTP+JSON's own, and no answer in JSON-RPC.

@@ -133,7 +133,10 @@ impl Driver {
             Answer::Task { task, replay } => {
                 // Asked for again after a reload, the first one looks like a repeat of itself.
                 let replay = replay && task != line.task;
-                let view = self.shared.hub.live(task).and_then(|live| live.view()).map(Box::new);
+                let mut view = self.shared.hub.live(task).and_then(|live| live.view()).map(Box::new);
+                if let Some(view) = view.as_deref_mut().filter(|view| view.waiting_on.is_some()) {
+                    view.position = self.cell.stood(task);
+                }
                 let stream = if line.stream { self.shared.hub.open(task, replay) } else { None };
                 Told::Task { task, replay, view, stream }
             }
@@ -181,12 +184,14 @@ impl Driver {
         let (task, attempt) = (dispatch.task, dispatch.attempt);
         let shared = self.shared.clone();
         let (Some(live), Some(known)) = (shared.hub.live(task), shared.known(&dispatch.agent)) else {
-            let fault = Fault { reason: Reason::AgentUnknown, delivery: Delivery::NotSent, retry_after: None };
+            let fault =
+                Fault { reason: Reason::AgentUnknown, delivery: Delivery::NotSent, retry_after: None, busy: false };
             return shared.inbox.ended(task, attempt, Outcome::Failed(fault));
         };
         if send && dispatch.deadline <= shared.clock.now() {
             // Its time passed while its commit waited for the disk: nobody wants it any more.
-            let fault = Fault { reason: Reason::DeadlineExceeded, delivery: Delivery::NotSent, retry_after: None };
+            let fault =
+                Fault { reason: Reason::DeadlineExceeded, delivery: Delivery::NotSent, retry_after: None, busy: false };
             return shared.inbox.ended(task, attempt, Outcome::Failed(fault));
         }
         let max = known.spec.wire.max_task_bytes;
@@ -200,7 +205,7 @@ impl Driver {
             let outcome = outcome.catch_unwind().await.unwrap_or_else(|_| {
                 tracing::error!(%task, "an attempt panicked");
                 let delivery = Delivery::MaybeDelivered;
-                Outcome::Failed(Fault { reason: Reason::Internal, delivery, retry_after: None })
+                Outcome::Failed(Fault { reason: Reason::Internal, delivery, retry_after: None, busy: false })
             });
             shared.ended(task, attempt, outcome);
         };
@@ -252,7 +257,8 @@ async fn attempt_of(
         None => stored_message(shared, dispatch.task, dispatch.turn, send).await,
     };
     let Some(message) = message else {
-        let fault = Fault { reason: Reason::StoreUnavailable, delivery: Delivery::NotSent, retry_after: None };
+        let fault =
+            Fault { reason: Reason::StoreUnavailable, delivery: Delivery::NotSent, retry_after: None, busy: false };
         return Outcome::Failed(fault);
     };
     let extensions = header(message.trace.extensions.as_ref());

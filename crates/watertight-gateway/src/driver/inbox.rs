@@ -169,7 +169,7 @@ impl Inbox {
 pub(crate) fn line_of(input: &Input) -> Option<LineId> {
     match input {
         Input::Submitted(submission) => Some(submission.line),
-        Input::CancelAsked { line, .. } => Some(*line),
+        Input::CancelAsked { line, .. } | Input::Dropped { line, .. } => Some(*line),
         Input::LineClosed { .. }
         | Input::Progressed { .. }
         | Input::Ended { .. }

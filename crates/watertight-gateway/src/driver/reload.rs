@@ -174,7 +174,7 @@ impl Driver {
     fn is_wanted(&self, input: &Input, parked: Option<TaskId>) -> bool {
         let (line, task) = match input {
             Input::Submitted(submission) => (Some(submission.line), submission.task),
-            Input::CancelAsked { line, task, .. } => (Some(*line), *task),
+            Input::CancelAsked { line, task, .. } | Input::Dropped { line, task } => (Some(*line), *task),
             Input::Progressed { task, .. } | Input::Ended { task, .. } | Input::CancelAnswered { task, .. } => {
                 (None, *task)
             }

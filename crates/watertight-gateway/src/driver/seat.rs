@@ -12,9 +12,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Notify;
+use watertight_engine::cell::Cell;
 use watertight_engine::ids::{Attempt, LineId, TaskId};
 use watertight_engine::input::{CancelAnswer, Input, Outcome, Progress};
 use watertight_engine::record::Row;
@@ -23,6 +25,10 @@ use watertight_policy::time::Time;
 use super::inbox::Full;
 use super::shared::Shared;
 use super::{Broken, Driver, act};
+
+/// How often somebody looks whether the cell is there, and how long it waits in between.
+const LOOKS: usize = 100;
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Turns that somebody makes in a row who came with something of its own.
 const TURNS: usize = 4;
@@ -106,6 +112,24 @@ impl Shared {
     pub(crate) fn durable(&self, fence: u64, n: u64, result: Result<(), String>) {
         self.inbox.durable(fence, n, result);
         self.drive();
+    }
+
+    /// Reads what only the cell knows, while nobody steps it. Waits for who sits there, so not for a thread that must not
+    /// wait. `None`: the cell is being loaded again, or is gone.
+    pub(crate) fn look<T>(&self, read: impl FnOnce(&mut Cell) -> T) -> Option<T> {
+        let mut read = Some(read);
+        for _ in 0..LOOKS {
+            let mut seat = self.seat.lock();
+            let looked = seat.as_deref_mut().and_then(|driver| Some(read.take()?(&mut driver.cell)));
+            drop(seat);
+            if looked.is_some() || self.is_gone() {
+                // Who came meanwhile found the seat taken.
+                self.drive();
+                return looked;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        None
     }
 
     // ---- stepping --------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ fn view(reason: Reason, delivery: Delivery, detail: Option<Detail>) -> TaskView 
         cancel: Cancel::None,
         late: None,
         reply: ReplyKind::Task,
+        position: None,
         waiting_on: None,
         created: Time::ZERO,
         changed: Time::ZERO,

@@ -25,6 +25,8 @@ pub struct AgentStats {
     pub waiting: u32,
     /// Accepted turns waiting.
     pub queued: u32,
+    /// How long the oldest of them has waited.
+    pub oldest: Option<Span>,
     /// The breaker.
     pub breaker: breaker::Snapshot,
     /// The agent asked to be left alone for this long.
@@ -91,6 +93,7 @@ impl Handle {
             max_in_flight: view.max_in_flight,
             waiting: view.waiting,
             queued: view.queued,
+            oldest: view.oldest.map(|since| now.since(since)),
             breaker: view.breaker,
             pacing: view.pacing_until.map(|until| until.since(now)),
             streams: self.shared.hub.streams(&view.agent),

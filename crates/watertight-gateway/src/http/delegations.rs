@@ -9,7 +9,7 @@ use watertight_a2a::error::{A2a, Error, INVALID_REQUEST};
 use watertight_a2a::rest::query;
 use watertight_a2a::time;
 use watertight_engine::ids::{AgentId, Key, TaskId};
-use watertight_engine::record::{Row, TaskState};
+use watertight_engine::record::{Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
@@ -63,6 +63,9 @@ pub(super) async fn show(router: &Router, who: &Who, task: &str) -> Response<Bod
     match router.handle().delegation(seen_by(who), id).await {
         Ok(Some(row)) => {
             let mut shown = one(router, &row, router.handle().now());
+            if row.turn.waiting_on.is_some() {
+                shown["position"] = json!(router.handle().position(id).await);
+            }
             match router.handle().redriven_by(&row.principal, &row.agent, id).await {
                 Ok(by) => shown["redrivenBy"] = json!(by.map(|by| by.to_string())),
                 Err(reason) => return unavailable(reason),
@@ -148,9 +151,13 @@ fn narrowed(query: &str) -> Result<(Filter, Option<TaskId>), Error> {
     Ok((filter, parent.transpose()?))
 }
 
-fn one(router: &Router, row: &Row, now: Time) -> Value {
+pub(super) fn one(router: &Router, row: &Row, now: Time) -> Value {
     let ended = row.state.is_terminal();
     let until = if ended { row.changed } else { now };
+    let waits = row.turn.phase == Phase::Waiting && !ended;
+    let at_work = matches!(row.turn.phase, Phase::Dispatching | Phase::Running) && !ended;
+    let at = |time: Option<Time>| time.map(|time| time::write(millis(time)));
+    let times = &row.turn.times;
     let left = (!ended).then(|| row.turn.budget.remaining(now).as_millis());
     json!({
         "task": row.task.to_string(),
@@ -161,6 +168,13 @@ fn one(router: &Router, row: &Row, now: Time) -> Value {
         "state": row.state.as_str(),
         "reason": row.reason.map(Reason::as_str),
         "waitingOn": router.handle().waits_on(&row.agent, row.turn.waiting_on).map(Reason::as_str),
+        "priority": row.turn.priority,
+        "waitingMs": waits.then(|| now.since(row.waits_since()).as_millis()),
+        "expires": at(waits.then_some(if row.turn.attempts == 0 { row.turn.expires } else { row.turn.budget.deadline })),
+        "sent": at(times.sent),
+        "answered": at(times.answered),
+        "advanced": at(times.advanced),
+        "silentMs": times.advanced.or(times.sent).filter(|_| at_work).map(|last| now.since(last).as_millis()),
         "delivery": row.delivery.as_str(),
         "cancel": row.cancel.as_str(),
         "redrives": row.redrives.map(|first| first.to_string()),

@@ -60,7 +60,7 @@ fn ours(view: &TaskView) -> Option<Json> {
             words.push(("redrive", &again));
         }
     }
-    if words.is_empty() {
+    if words.is_empty() && view.position.is_none() {
         return None;
     }
     let mut out = b"{\"agent\":".to_vec();
@@ -70,6 +70,9 @@ fn ours(view: &TaskView) -> Option<Json> {
         quote(name, &mut out);
         out.push(b':');
         quote(value, &mut out);
+    }
+    if let Some(position) = view.position {
+        out.extend_from_slice(format!(",\"position\":{position}").as_bytes());
     }
     out.push(b'}');
     Some(Json::assume(out))

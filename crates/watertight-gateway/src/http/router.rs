@@ -25,7 +25,7 @@ use super::live::{Common, Live};
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, delegations, drain, redrive, reload, rest, rpc};
+use super::{api, cards, delegations, drain, queue, redrive, reload, rest, rpc};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -57,8 +57,10 @@ pub(super) enum Route<'a> {
     Resume(&'a str),
     Config,
     Reload,
+    Queue(&'a str),
     Delegations,
     Delegation(&'a str),
+    Drop(&'a str),
     Tree(&'a str),
     Redrive(&'a str),
     Rpc(&'a str),
@@ -88,6 +90,8 @@ impl Route<'_> {
             }
             [Some("v1"), Some("agents"), Some(agent), Some("drain"), None, ..] => Route::Drain(agent),
             [Some("v1"), Some("agents"), Some(agent), Some("resume"), None, ..] => Route::Resume(agent),
+            [Some("v1"), Some("agents"), Some(agent), Some("queue"), None, ..] => Route::Queue(agent),
+            [Some("v1"), Some("delegations"), Some(task), Some("drop"), None, ..] => Route::Drop(task),
             [Some("v1"), Some("delegations"), None, ..] => Route::Delegations,
             [Some("v1"), Some("delegations"), Some(task), None, ..] => Route::Delegation(task),
             [Some("v1"), Some("delegations"), Some(task), Some("tree"), None, ..] => Route::Tree(task),
@@ -111,9 +115,12 @@ impl Route<'_> {
     fn face(&self) -> Face {
         match self {
             Route::Rpc(_) => Face::JsonRpc,
-            Route::ResetBreaker(_) | Route::Drain(_) | Route::Resume(_) | Route::Redrive(_) | Route::Reload => {
-                Face::Http(&["POST"])
-            }
+            Route::ResetBreaker(_)
+            | Route::Drain(_)
+            | Route::Resume(_)
+            | Route::Redrive(_)
+            | Route::Reload
+            | Route::Drop(_) => Face::Http(&["POST"]),
             Route::Index
             | Route::Health
             | Route::Ready
@@ -123,6 +130,7 @@ impl Route<'_> {
             | Route::Delegations
             | Route::Delegation(_)
             | Route::Tree(_)
+            | Route::Queue(_)
             | Route::Card(_) => Face::Http(&["GET", "HEAD"]),
             Route::Rest(..) | Route::Nothing => Face::Rest,
         }
@@ -229,6 +237,17 @@ impl Router {
             },
             Route::Resume(agent) => match self.auth.operator(&head.uri, &head.headers) {
                 Ok(_) => drain::resume(self, &AgentId::new(agent)).await,
+                Err(denied) => plain(&refused(denied)),
+            },
+            Route::Queue(agent) => match self.auth.operator(&head.uri, &head.headers) {
+                Ok(who) => queue::list(self, &who, &AgentId::new(agent), head.uri.query().unwrap_or("")).await,
+                Err(denied) => plain(&refused(denied)),
+            },
+            Route::Drop(task) => match self.auth.operator(&head.uri, &head.headers) {
+                Ok(who) => match self.intake.read(&head.headers, body).await {
+                    Ok(body) => queue::drop(self, &who, task, &body).await,
+                    Err(untaken) => plain(&self.untaken(untaken)),
+                },
                 Err(denied) => plain(&refused(denied)),
             },
             Route::Config => self.operated(&head.uri, &head.headers, || reload::shown(self)),
@@ -423,6 +442,8 @@ mod tests {
             ("/v1/agents", Route::Agents),
             ("/v1/agents/fx/breaker/reset", Route::ResetBreaker("fx")),
             ("/v1/agents/fx/drain", Route::Drain("fx")),
+            ("/v1/agents/fx/queue", Route::Queue("fx")),
+            ("/v1/delegations/t/drop", Route::Drop("t")),
             ("/v1/agents/fx/resume", Route::Resume("fx")),
             ("/v1/config", Route::Config),
             ("/v1/config/reload", Route::Reload),

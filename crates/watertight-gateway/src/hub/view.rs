@@ -64,6 +64,7 @@ pub(crate) fn view_of(row: &Row, record: Arc<Record>, detail: Option<Arc<Detail>
         late: row.late,
         reply: row.reply,
         waiting_on: row.turn.waiting_on,
+        position: None,
         created: row.created,
         changed: row.changed,
         turn: row.turn.no,

@@ -91,7 +91,10 @@ fn all(agents: &[Value], color: bool) -> String {
             card(agent),
             Cell::from(format!("{}/{}", agent["inFlight"], agent["maxInFlight"])),
             Cell::from(agent["waiting"].to_string()),
-            Cell::from(agent["queued"].to_string()),
+            Cell::from(match agent["oldestQueuedMs"].is_u64() {
+                true => format!("{} ({})", agent["queued"], millis(&agent["oldestQueuedMs"])),
+                false => agent["queued"].to_string(),
+            }),
             Cell::from(agent["streams"].to_string()),
             Cell::from(failures(agent)),
             Cell::from(per_second(&lately["callsPerSecond"])),
@@ -139,7 +142,16 @@ fn one(agent: &Value, color: bool) -> String {
         ),
         (
             "queued",
-            format!("{} of {}, for {} at most", agent["queued"], limits["maxQueued"], millis(&limits["queueTtlMs"])),
+            format!(
+                "{} of {}, for {} where nothing is said{}",
+                agent["queued"],
+                limits["maxQueued"],
+                millis(&limits["queueTtlMs"]),
+                match agent["oldestQueuedMs"].is_u64() {
+                    true => format!("; the oldest has waited {}", millis(&agent["oldestQueuedMs"])),
+                    false => String::new(),
+                }
+            ),
         ),
         ("draining", drain::in_words(agent)),
         ("streams", agent["streams"].to_string()),

@@ -13,7 +13,8 @@ use super::exit::TABLE;
 use crate::demo;
 pub(super) use config::{CheckArgs, ConfigArgs, ConfigCommand, InitArgs};
 pub(super) use operate::{
-    AgentsArgs, AgentsCommand, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, TokenArgs, TokenCommand,
+    AgentsArgs, AgentsCommand, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, QueueArgs,
+    QueueCommand, TokenArgs, TokenCommand,
 };
 pub(super) use send::{Part, SendArgs};
 
@@ -60,6 +61,9 @@ pub(super) enum Command {
     /// See the agents: what traffic meets, slots, latencies, and how many slots they need.
     #[command(after_help = operate::AGENTS_HELP)]
     Agents(AgentsArgs),
+    /// See what waits for the agents, in its order, and take one of it out.
+    #[command(after_help = operate::QUEUE_HELP)]
+    Queue(QueueArgs),
     /// Let traffic through to an agent again.
     #[command(after_help = operate::BREAKER_HELP)]
     Breaker(BreakerArgs),

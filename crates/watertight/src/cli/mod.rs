@@ -10,6 +10,7 @@ mod init;
 mod log;
 mod manual;
 mod output;
+mod queue;
 mod screen;
 mod send;
 mod serve;
@@ -44,6 +45,7 @@ pub(crate) async fn run() -> ExitCode {
         Command::Tasks(args) => tasks::run(args).await,
         Command::Agents(args) => agents::run(args).await,
         Command::Breaker(args) => agents::breaker(args).await,
+        Command::Queue(args) => queue::run(args).await,
         Command::Token(args) => token::run(args),
         Command::Completions(args) => Ok(manual::completions(&args)),
         Command::Man(args) => manual::man(&args),

@@ -29,7 +29,13 @@ pub(super) async fn run(args: TasksArgs) -> Result<Code, Failure> {
         }
         TasksCommand::Show { id, agent } => match of_any(&client, agent, "GetTask", &id).await {
             Ok((agent, task)) => {
-                show(&agent, &task, json);
+                // How it stands in the queue, and since when nothing is heard, only the gateway itself knows.
+                let under_way = !json && matches!(state_of(&task).0.as_str(), "SUBMITTED" | "WORKING");
+                let row = match under_way {
+                    true => client.api(Method::GET, &format!("/v1/delegations/{id}")).await.unwrap_or_default(),
+                    false => Value::Null,
+                };
+                show(&agent, &task, &row, json);
                 Ok(Code::Ok)
             }
             Err(failure) if failure.code == Code::Refused => row(&client, &id, json).await.map_err(|_| failure),
@@ -37,7 +43,7 @@ pub(super) async fn run(args: TasksArgs) -> Result<Code, Failure> {
         },
         TasksCommand::Cancel { id, agent } => {
             let (agent, task) = of_any(&client, agent, "CancelTask", &id).await?;
-            show(&agent, &task, json);
+            show(&agent, &task, &Value::Null, json);
             let canceled = state_of(&task).0 == "CANCELED";
             Ok(if canceled { Code::Ok } else { Code::Unfinished })
         }
@@ -144,7 +150,7 @@ fn text(value: &Value) -> String {
 }
 
 /// What may stand in a path: a task's id is 32 hex digits.
-fn is_id(id: &str) -> Result<(), Failure> {
+pub(super) fn is_id(id: &str) -> Result<(), Failure> {
     match id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
         true => Ok(()),
         false => Err(Failure::usage(format!("`{}` is no task's id: it has 32 hex digits", safe_line(id)))),
@@ -175,6 +181,9 @@ async fn row(client: &Client, id: &str, as_json: bool) -> Result<Code, Failure> 
     ];
     for (name, value) in names.iter().map(|name| (name, text(&row[*name]))).filter(|(_, value)| !value.is_empty()) {
         output::line(&format!("{name:10} {}", value.strip_prefix("TASK_STATE_").unwrap_or(&value)));
+    }
+    for (name, value) in progress(&row) {
+        output::line(&format!("{name:10} {value}"));
     }
     output::note("it is another caller's: what was said in it is not shown");
     Ok(Code::Ok)
@@ -245,7 +254,7 @@ fn changed_cell(time: &str) -> Cell {
 }
 
 /// `2026-01-02T03:04:05.678Z` without the fraction: enough for people.
-fn to_the_second(time: &str) -> String {
+pub(super) fn to_the_second(time: &str) -> String {
     match time.split_once('.') {
         Some((seconds, _)) if time.ends_with('Z') => format!("{seconds}Z"),
         Some(_) | None => time.to_owned(),
@@ -285,7 +294,26 @@ async fn named_or_all(client: &Client, listed: &Listed) -> Result<Vec<String>, F
     }
 }
 
-fn show(agent: &str, task: &Value, as_json: bool) {
+/// How a task stands that is under way: its place and end in the queue, and what was heard of it when.
+fn progress(row: &Value) -> Vec<(&'static str, String)> {
+    let lasting = |value: &Value| value.as_f64().map_or_else(String::new, duration);
+    let number = |value: &Value| value.as_u64().map_or_else(String::new, |number| number.to_string());
+    let waits = row["waitingMs"].is_u64();
+    let mut rows = vec![("position", number(&row["position"]))];
+    if waits {
+        rows.extend([
+            ("priority", number(&row["priority"])),
+            ("waited", lasting(&row["waitingMs"])),
+            ("expires", to_the_second(&text(&row["expires"]))),
+        ]);
+    }
+    rows.extend(["sent", "answered", "advanced"].map(|name| (name, to_the_second(&text(&row[name])))));
+    rows.push(("silent", lasting(&row["silentMs"])));
+    rows.retain(|(_, value)| !value.is_empty());
+    rows
+}
+
+fn show(agent: &str, task: &Value, row: &Value, as_json: bool) {
     if as_json {
         return output::line(&task.to_string());
     }
@@ -300,6 +328,7 @@ fn show(agent: &str, task: &Value, as_json: bool) {
     if let Some(ours) = task["metadata"]["watertight"].as_object() {
         rows.extend(ours.iter().filter(|(name, _)| *name != "agent").map(|(name, value)| (name.as_str(), text(value))));
     }
+    rows.extend(progress(row));
     for (name, value) in rows {
         output::line(&format!("{:10} {value}", safe_line(name)));
     }

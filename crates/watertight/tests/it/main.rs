@@ -31,6 +31,7 @@ mod limits;
 mod lists;
 mod memory;
 mod proxies;
+mod queue;
 mod recovery;
 mod redrive;
 mod reload;

@@ -247,7 +247,7 @@ async fn queued_and_unnamed_is_taken_and_unknown() {
 #[tokio::test]
 async fn what_the_relay_refuses_ends_the_attempt() {
     let peer = Peer::start(|request, _| ok(request, &json!({"task": task("WORKING")}))).await;
-    let fault = Fault { reason: Reason::AgentMalformed, delivery: Delivery::Delivered, retry_after: None };
+    let fault = Fault { reason: Reason::AgentMalformed, delivery: Delivery::Delivered, retry_after: None, busy: false };
     let mut relay = Kept { refuse: Some(fault), ..Kept::default() };
     let end = peer.agent(|_| {}).send(&job(), &mut relay).await;
     assert_eq!(end.ended.unwrap_err(), fault);

@@ -33,6 +33,14 @@ pub(super) const TASKS_HELP: &str = "Examples:
 
 A task that is over ends show with 0, and watch as it ended: 0 completed, 1 failed, 5 still at work or waiting for you.";
 
+pub(super) const QUEUE_HELP: &str = "Examples:
+  watertight queue                                   what waits at each agent, in the order in which it goes
+  watertight queue hotels --limit 100
+  watertight queue drop ID --reason \"sent twice\"    it is failed (dropped), and its caller is told why
+
+WAITS FOR is the reason that the record says. What has waited for the agent's `ageing` goes before all. It needs the token of \
+an operator where the gateway has callers; what other tenants have waiting counts in the places and is not shown.";
+
 pub(super) const BREAKER_HELP: &str = "Example:
   watertight breaker reset hotels        it is known to be well again: do not wait for the trial
 
@@ -100,6 +108,37 @@ pub(in crate::cli) enum AgentsCommand {
     Resume {
         /// The agent's name.
         agent: String,
+        #[command(flatten)]
+        gateway: Gateway,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(in crate::cli) struct QueueArgs {
+    #[command(subcommand)]
+    pub(in crate::cli) command: Option<QueueCommand>,
+    /// Only this agent's.
+    pub(in crate::cli) agent: Option<String>,
+    /// How many of each agent's.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(in crate::cli) limit: u32,
+    /// Leave out so many in front.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(in crate::cli) skip: u32,
+    #[command(flatten)]
+    pub(in crate::cli) gateway: Gateway,
+}
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum QueueCommand {
+    /// Take a task out before it begins, for good.
+    Drop {
+        /// The task's id.
+        id: String,
+        /// Why: its caller is told.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
         #[command(flatten)]
         gateway: Gateway,
     },
