@@ -12,6 +12,7 @@ use watertight_policy::time::{Span, Time};
 use crate::ids::TaskId;
 use crate::queue::Pace;
 use crate::settings::AgentSettings;
+use crate::wake::Asleep;
 
 #[derive(Debug)]
 pub(crate) struct Agent {
@@ -30,6 +31,10 @@ pub(crate) struct Agent {
     pub(crate) pace: Pace,
     /// Turns that the agent dropped while it was drained: it has them, and they are watched again when it is back.
     pub(crate) suspended: BTreeSet<TaskId>,
+    /// Nobody answered lately.
+    pub(crate) asleep: Option<Asleep>,
+    /// When its wake hook was last called.
+    pub(crate) called: Option<Time>,
     /// The next free slot goes to the queue: the line and the queue take turns, so that neither starves the other.
     pub(crate) queue_next: bool,
     /// When this agent has to be looked at next, as it stands in the engine's index.
@@ -48,6 +53,8 @@ impl Agent {
             queue: Queue::new(settings.queue),
             pace: Pace::default(),
             suspended: BTreeSet::new(),
+            asleep: None,
+            called: None,
             queue_next: false,
             wake: None,
             settings,
@@ -73,6 +80,9 @@ impl Agent {
         if let Some(until) = self.settings.drain {
             return Some(Closed::Draining(until));
         }
+        if let Some(asleep) = self.asleep.filter(|asleep| asleep.until > now) {
+            return Some(Closed::Asleep(asleep.until));
+        }
         match self.breaker.gate(now) {
             Gate::Open | Gate::Probe => self.pacing.until(now).map(Closed::Pacing),
             Gate::Closed { until } => Some(Closed::Breaker(until)),
@@ -85,7 +95,7 @@ impl Agent {
         let gate = (!self.queue.is_empty())
             .then(|| match self.closed_until(now) {
                 Some(Closed::Breaker(until)) => until.or_else(|| self.breaker.wake_after(now)),
-                Some(Closed::Pacing(until)) => Some(until),
+                Some(Closed::Pacing(until) | Closed::Asleep(until)) => Some(until),
                 Some(Closed::Draining(_)) | None => None,
             })
             .flatten();
@@ -101,6 +111,8 @@ pub(crate) enum Closed {
     Breaker(Option<Time>),
     /// The agent's own wish.
     Pacing(Time),
+    /// Nobody answered, and it is not tried before.
+    Asleep(Time),
     /// It is drained for its restart; what runs was given until then, and nobody knows when it is back.
     Draining(Time),
 }

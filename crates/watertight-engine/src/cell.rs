@@ -63,6 +63,8 @@ pub struct AgentView {
     pub removed: bool,
     /// Turns that it dropped while it is drained, and that are watched again when it is back.
     pub suspended: u32,
+    /// Nobody answered there lately, and its wake hook is called.
+    pub asleep: bool,
 }
 
 /// See the module's header.
@@ -467,6 +469,7 @@ fn view(id: &AgentId, agent: &Agent, now: Time) -> AgentView {
         pacing_until: agent.pacing.until(now),
         removed: agent.removed,
         suspended: u32::try_from(agent.suspended.len()).unwrap_or(u32::MAX),
+        asleep: agent.asleep.is_some(),
     }
 }
 

@@ -57,8 +57,8 @@ impl Engine {
         if live.row.delivery == Delivery::NotSent && turn.attempts == 0 {
             turn.times = Times::default();
         }
-        turn.runs_for = live.floated.take().filter(|_| turn.attempts == 0);
-        let end = if turn.attempts == 0 { turn.expires } else { turn.budget.deadline };
+        turn.runs_for = live.floated.take().filter(|_| turn.is_untried());
+        let end = if turn.is_untried() { turn.expires } else { turn.budget.deadline };
         live.class = Class::Queue;
         let id = live.row.agent.clone();
         self.save(task);

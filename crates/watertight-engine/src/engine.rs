@@ -349,6 +349,7 @@ impl Engine {
             Some(Closed::Breaker(until)) => (Reason::BreakerOpen, until),
             Some(Closed::Pacing(until)) => (Reason::AgentPacing, Some(until)),
             Some(Closed::Draining(until)) => (Reason::AgentDraining, Some(until)),
+            Some(Closed::Asleep(_)) => return self.line_to_queue(id),
         };
         let tickets = std::mem::take(&mut agent.tickets);
         for ticket in tickets.keys() {

@@ -33,3 +33,4 @@ mod restore;
 mod run;
 pub mod settings;
 mod submit;
+mod wake;

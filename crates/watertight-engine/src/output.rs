@@ -2,7 +2,7 @@
 //! what stands on a delegation that is kept in memory alone, behind the [`Output::Keep`] of it.
 //!
 //! Classes: `Send` at most once (the commit before it says `dispatching`); `Cancel` at least once, until answered or
-//! given up; `Answer` at most once (the record stands); the rest is local.
+//! given up; `Wake` at least once, until somebody answers; `Answer` at most once (the record stands); the rest is local.
 
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
@@ -47,6 +47,14 @@ pub enum Output {
         remote_task: RemoteId,
         /// Give up at.
         until: Time,
+    },
+    /// Wake the agent: nobody answers there, and so many turns wait. More than once is harmless, and so is one that is left
+    /// out while another is under way: there will be a next one as long as somebody waits.
+    Wake {
+        /// Whom.
+        agent: AgentId,
+        /// How many.
+        waiting: u32,
     },
     /// Abandon the attempt: close its connection.
     Stop {

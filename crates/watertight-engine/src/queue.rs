@@ -143,7 +143,7 @@ impl Engine {
         if let Some((_, bound)) = bounds.into_iter().find(|(waiting, bound)| *waiting >= bound.limit()) {
             let closed = match agent.closed_until(self.now) {
                 Some(Closed::Breaker(until)) => until,
-                Some(Closed::Pacing(until) | Closed::Draining(until)) => Some(until),
+                Some(Closed::Pacing(until) | Closed::Draining(until) | Closed::Asleep(until)) => Some(until),
                 None => None,
             };
             let again = agent.pace.again(self.now).max(closed.unwrap_or(Time::ZERO));

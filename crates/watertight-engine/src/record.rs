@@ -195,6 +195,13 @@ pub struct Turn {
     pub times: Times,
 }
 
+impl Turn {
+    /// Nothing of it was ever sent, as far as is known: what ends its wait is its time to live.
+    pub(crate) fn is_untried(&self) -> bool {
+        self.attempts == 0 && self.times.sent.is_none()
+    }
+}
+
 /// The priority of a message whose caller asked for none.
 pub const NORMAL_PRIORITY: u8 = 50;
 

@@ -27,13 +27,17 @@ impl Engine {
         }
         // What holds slots and locks comes before what waits for them, and what runs before what is over but for its
         // cancel.
-        let phases: [(fn(&mut Engine, TaskId, &BTreeSet<_>), _); 3] =
-            [(Engine::resume_running, &tasks), (Engine::resume_cut, &cut), (Engine::resume_waiting, &tasks)];
-        for (resume, tasks) in phases {
-            for task in tasks {
-                self.touching = Some(*task);
-                resume(self, *task, alive);
-            }
+        for task in &tasks {
+            self.touching = Some(*task);
+            self.resume_running(*task, alive);
+        }
+        for task in &cut {
+            self.touching = Some(*task);
+            self.resume_cut(*task, alive);
+        }
+        for task in &tasks {
+            self.touching = Some(*task);
+            self.resume_waiting(*task);
         }
         self.touching = None;
     }
@@ -78,6 +82,10 @@ impl Engine {
                 live.attempting = true;
                 let deadline = live.row.turn.budget.deadline;
                 let known = live.row.remote_task.is_some() && live.row.turn.phase == Phase::Running;
+                // Inside a context of its own it is looked for by its message.
+                let named = live.row.remote_context.is_some() && live.row.cancel == Cancel::None;
+                let agent = self.agents.get(&live.row.agent).map(|agent| &agent.settings);
+                let known = known || named && agent.is_some_and(|settings| settings.lookup);
                 self.hold(task);
                 self.set_timer(task, Timer::Deadline, Some(deadline));
                 if !runs_here && known && self.is_draining(task) {
@@ -106,10 +114,11 @@ impl Engine {
         self.resume_cancel(task);
     }
 
-    fn resume_waiting(&mut self, task: TaskId, _: &BTreeSet<(TaskId, Attempt)>) {
+    fn resume_waiting(&mut self, task: TaskId) {
         let Some(live) = self.live.get(&task) else { return };
         if live.row.turn.phase == Phase::Waiting && !live.row.state.is_terminal() {
-            let at = if live.row.turn.attempts == 0 { live.row.turn.expires } else { live.row.turn.budget.deadline };
+            let turn = &live.row.turn;
+            let at = if turn.is_untried() { turn.expires } else { turn.budget.deadline };
             self.set_timer(task, Timer::Deadline, Some(at));
             self.advance(task);
         }

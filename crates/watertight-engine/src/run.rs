@@ -96,6 +96,7 @@ impl Engine {
         }
         live.row.changed = now;
         let state = live.row.state;
+        self.is_awake(task);
         self.save_record(task);
         self.emit(task, Output::Publish { task, seq: progress.seq, state });
         self.cancel_if_owed(task);
@@ -157,6 +158,7 @@ impl Engine {
             Verdict::Accept | Verdict::NotAResult => (reply.state, None),
             Verdict::Reject(reason) => (TaskState::Failed, Some(reason)),
         };
+        self.is_awake(task);
         // How long it took says how healthy the agent is, whatever its answer was worth.
         self.sample(task, Sample::Success { took });
         self.settle(task, state, reason);
@@ -175,8 +177,12 @@ impl Engine {
         if let (Some(wait), Some(agent)) = (fault.retry_after, self.agents.get_mut(&id)) {
             agent.pacing.hint(now, wait);
         }
-        let sample = if fault.busy { Sample::Neutral } else { sample_of(fault.reason, took) };
-        self.sample(task, sample);
+        let asleep = !canceled && self.falls_asleep(task, fault);
+        if fault.busy || !asleep && fault.delivery != Delivery::NotSent {
+            self.is_awake(task);
+        }
+        let neutral = asleep || fault.busy;
+        self.sample(task, if neutral { Sample::Neutral } else { sample_of(fault.reason, took) });
         if canceled {
             // The caller wanted no result, and there will be none. If the agent is still being asked to stop, its
             // answer is waited for.
@@ -187,6 +193,8 @@ impl Engine {
             if asking {
                 return;
             }
+        } else if asleep || self.is_unknown_and_repeatable(task, fault) {
+            return self.put_back(task, Time::ZERO);
         } else if self.still_busy(task, fault) || self.dropped(task, fault) {
             return;
         } else if !self.retry(task, fault) {
@@ -198,6 +206,13 @@ impl Engine {
             return self.release_unsure(task);
         }
         self.release(task);
+    }
+
+    /// It was asked what came of the message, and nobody knows; to this agent it may as well be sent again.
+    fn is_unknown_and_repeatable(&self, task: TaskId, fault: Fault) -> bool {
+        let Some(live) = self.live.get(&task) else { return false };
+        let idempotent = self.agents.get(&live.row.agent).is_some_and(|agent| agent.settings.idempotent);
+        idempotent && fault.reason == Reason::OutcomeUnknown && live.row.remote_task.is_none()
     }
 
     /// Sends the turn back to wait for another try; false if there is none to be had.
@@ -349,7 +364,8 @@ impl Engine {
         match live.row.turn.phase {
             Phase::Waiting if !live.accepted => self.turn_refused(task, Reason::BudgetExhausted, None),
             Phase::Waiting => {
-                let reason = if live.row.turn.attempts == 0 { Reason::Expired } else { Reason::DeadlineExceeded };
+                let untried = live.row.turn.is_untried();
+                let reason = if untried { Reason::Expired } else { Reason::DeadlineExceeded };
                 self.end_waiting(task, TaskState::Failed, reason);
             }
             Phase::Dispatching | Phase::Running => {

@@ -68,6 +68,8 @@ pub struct AgentSettings {
     pub attempts: u32,
     /// The agent runs a messageId at most once, however often it is sent.
     pub idempotent: bool,
+    /// It can be asked which task a message began, so that what was sent before a crash is looked for.
+    pub lookup: bool,
     /// See [`Serialize`].
     pub serialize: Serialize,
     /// It owns one session that goes on and on, and works on one thing at a time: nobody is refused because it is busy,
@@ -93,6 +95,8 @@ pub struct AgentSettings {
     pub context_grace: Span,
     /// How long a task may wait for its caller's answer.
     pub interrupted_max: Span,
+    /// It has a hook that wakes it when nobody answers there, which is called no more often than this.
+    pub wake: Option<Span>,
     /// Somebody is about to restart it: nothing new is delivered, and what runs was given until then.
     pub drain: Option<Time>,
 }
@@ -109,6 +113,7 @@ impl Default for AgentSettings {
             durability: Durability::Durable,
             attempts: 2,
             idempotent: false,
+            lookup: false,
             serialize: Serialize::Context,
             native_session: false,
             queue_overflow: false,
@@ -121,6 +126,7 @@ impl Default for AgentSettings {
             cancel_grace: Span::from_secs(10),
             context_grace: Span::from_secs(30),
             interrupted_max: Span::from_secs(86_400),
+            wake: None,
             drain: None,
         }
     }

@@ -329,13 +329,30 @@ impl Engine {
         live.place = Place::None;
         live.wants = live.wants.or(Some(now));
         let (class, id, deadline) = (live.class, live.row.agent.clone(), live.row.turn.budget.deadline);
-        let Some(agent) = self.agents.get_mut(&id) else { return };
+        let Some(agent) = self.agents.get(&id) else { return };
         let closed = agent.closed_until(now);
+        let class = match (class, closed) {
+            // Its caller waits on its line until somebody is there, or its wait ends.
+            (Class::Line, Some(Closed::Asleep(_))) => {
+                if let Some(full) = self.queue_is_full(task) {
+                    return self.turn_full(task, full);
+                }
+                self.accept(task);
+                if let Some(live) = self.live.get_mut(&task) {
+                    live.class = Class::Queue;
+                }
+                self.release_agent_lock(task);
+                Class::Queue
+            }
+            (class, _) => class,
+        };
+        let (Some(live), Some(agent)) = (self.live.get_mut(&task), self.agents.get_mut(&id)) else { return };
+        live.class = class;
         match (class, closed) {
             (Class::Line, Some(Closed::Breaker(until))) => self.turn_refused(task, Reason::BreakerOpen, until),
             (Class::Line, Some(Closed::Pacing(until))) => self.turn_refused(task, Reason::AgentPacing, Some(until)),
             (Class::Line, Some(Closed::Draining(until))) => self.turn_refused(task, Reason::AgentDraining, Some(until)),
-            (Class::Line, None) => match agent.bulkhead.admit(now, Some(deadline)) {
+            (Class::Line, Some(Closed::Asleep(_)) | None) => match agent.bulkhead.admit(now, Some(deadline)) {
                 Admission::Granted => {
                     live.slot = true;
                     self.dispatch(task);
@@ -353,6 +370,7 @@ impl Engine {
                     Some(Closed::Breaker(_)) => Reason::BreakerOpen,
                     Some(Closed::Pacing(_)) => Reason::AgentPacing,
                     Some(Closed::Draining(_)) => Reason::AgentDraining,
+                    Some(Closed::Asleep(_)) => Reason::AgentAsleep,
                     None if !full && self.is_locked(&id) => Reason::ContextBusy,
                     None => Reason::BulkheadFull,
                 };

@@ -36,6 +36,7 @@ use watertight_engine::settings::AgentSettings;
 use watertight_policy::time::Span;
 
 use crate::agents::AgentConfig;
+use crate::wake::Hook;
 use crate::{AgentSpec, CellLimits, InMemory, Kept, Started, StoreSpec, hub};
 
 pub use advice::{Finding, Level, advise};
@@ -175,6 +176,8 @@ pub struct Agent {
     pub wait: Option<Span>,
     /// What is kept of its ended delegations, where they are kept in memory alone.
     pub memory: InMemory,
+    /// How it is woken when nobody answers there.
+    pub wake: Hook,
     /// Its walls.
     pub settings: AgentSettings,
 }
@@ -246,6 +249,7 @@ impl Config {
             wire: Arc::new(agent.wire.clone()),
             wait: agent.wait,
             memory: agent.memory,
+            wake: Some(agent.wake.clone()).filter(Hook::is_some),
         };
         Started {
             store: StoreSpec::File(self.store.clone()),

@@ -78,6 +78,7 @@ pub const fn row(reason: Reason) -> (i32, StatusCode) {
         | R::Canceled
         | R::ReaderLagged
         | R::ContextBusy
+        | R::AgentAsleep
         | R::Backoff => (WATERTIGHT, StatusCode::OK),
     }
 }

@@ -221,6 +221,15 @@ pub struct Detail {
     pub status: Option<u16>,
     /// The beginning of a body that could not be read as A2A.
     pub excerpt: Option<String>,
+    /// The message was sent again, to an idempotent agent that may have had it before.
+    pub resent: bool,
+}
+
+impl Detail {
+    /// What is said of an attempt, after what was said before.
+    pub(crate) fn after(self, before: Option<&Detail>) -> Detail {
+        Detail { resent: self.resent || before.is_some_and(|before| before.resent), ..self }
+    }
 }
 
 /// A task as everybody sees it: durable facts only.

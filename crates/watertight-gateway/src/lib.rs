@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod relay;
 mod states;
 pub mod tokens;
+pub mod wake;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -45,6 +46,8 @@ pub struct AgentSpec {
     pub wait: Option<Span>,
     /// What is kept of its ended delegations, where they are kept in memory alone.
     pub memory: InMemory,
+    /// How it is woken when nobody answers there.
+    pub wake: Option<wake::Hook>,
 }
 
 /// How much of what has ended is kept for an agent with `durability = "memory"`; the oldest goes first. What has not

@@ -38,6 +38,12 @@ struct OfRefusal {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfWake {
+    agent: String,
+    result: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct OfOutcome {
     agent: Arc<str>,
     outcome: &'static str,
@@ -58,6 +64,8 @@ pub struct Metrics {
     streams: Family<OfAgent, Gauge>,
     memory_tasks: Family<OfAgent, Gauge>,
     memory_bytes: Family<OfAgent, Gauge>,
+    asleep: Family<OfAgent, Gauge>,
+    wakes: Family<OfWake, Counter>,
     refusals: Family<OfRefusal, Counter>,
     outcomes: Family<OfOutcome, Counter>,
     seconds: Family<OfAgent, Histogram, fn() -> Histogram>,
@@ -101,6 +109,8 @@ impl Metrics {
             streams: Family::default(),
             memory_tasks: Family::default(),
             memory_bytes: Family::default(),
+            asleep: Family::default(),
+            wakes: Family::default(),
             refusals: Family::default(),
             outcomes: Family::default(),
             seconds: Family::new_with_constructor(histogram),
@@ -136,6 +146,8 @@ impl Metrics {
         let help = "Ended tasks of an agent with durability = memory that are still kept";
         r.register("memory_tasks", help, self.memory_tasks.clone());
         r.register("memory_bytes", "Bytes of their records", self.memory_bytes.clone());
+        r.register("asleep", "1 while nobody answers at an agent that can be woken", self.asleep.clone());
+        r.register("wakes", "Calls of the agent's wake hook that ended", self.wakes.clone());
         r.register("refusals", "Calls turned away before a task existed", self.refusals.clone());
         r.register("outcomes", "Turns that ended", self.outcomes.clone());
         r.register("call_seconds", "From the last dispatch to the end of a turn", self.seconds.clone());
@@ -163,6 +175,7 @@ impl Metrics {
             self.queued.get_or_create(&of).set(i64::from(view.queued));
             self.queue_age.get_or_create(&of).set(view.oldest.map_or(0.0, Span::as_secs_f64));
             self.draining.get_or_create(&of).set(i64::from(view.drain.is_some()));
+            self.asleep.get_or_create(&of).set(i64::from(view.asleep));
             self.suspended.get_or_create(&of).set(i64::from(view.suspended));
             self.slots.get_or_create(&of).set(i64::from(view.max_in_flight));
             self.breaker.get_or_create(&of).set(breaker_number(view.breaker.state));
@@ -184,6 +197,11 @@ impl Metrics {
             Ok(()) => text,
             Err(std::fmt::Error) => String::new(),
         }
+    }
+
+    pub(crate) fn woken(&self, agent: &AgentId, ok: bool) {
+        let result = if ok { "ok" } else { "failed" };
+        self.wakes.get_or_create(&OfWake { agent: agent.to_string(), result }).inc();
     }
 
     pub(crate) fn refused(&self, agent: &AgentId, known: bool, reason: Reason) {

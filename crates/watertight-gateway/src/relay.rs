@@ -193,5 +193,6 @@ fn detail_of(detail: agents::Detail) -> hub::Detail {
         Some(error) => (Some(error.code), error.message, error.data.map(Json::into_bytes)),
         None => (None, detail.what, None),
     };
-    hub::Detail { code, message: Some(message), data, status: detail.status, excerpt: detail.excerpt }
+    let (status, excerpt) = (detail.status, detail.excerpt);
+    hub::Detail { code, message: Some(message), data, status, excerpt, resent: false }
 }

@@ -165,6 +165,8 @@ reasons! {
     ContextBusy "context_busy" Waiting
         "An earlier message of the same context is under way, and a context goes in order. It follows when that one \
          ends."
+    AgentAsleep "agent_asleep" Waiting
+        "Nobody answers at the agent's address, and it is being woken. The message follows as soon as it is there."
     Backoff "backoff" Waiting
         "An attempt failed without harm, and the next one waits a moment. Nothing needs to be done."
 }
@@ -219,6 +221,6 @@ mod tests {
     #[test]
     fn kinds() {
         let count = |kind| Reason::ALL.iter().filter(|reason| reason.kind() == kind).count();
-        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (22, 22, 2));
+        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (22, 22, 3));
     }
 }

@@ -264,7 +264,7 @@ impl<'a> World<'a> {
                     self.nodes[n].ends(task, attempt);
                 }
                 Output::Settled { task, state, .. } => self.settled(n, task, state),
-                Output::Publish { .. } => {}
+                Output::Publish { .. } | Output::Wake { .. } => {}
                 Output::Forget { task } => self.leaves(n, task),
             }
         }
@@ -352,7 +352,7 @@ impl<'a> World<'a> {
     fn trace_output(&mut self, n: usize, output: &Output) {
         let Some((task, _)) = self.trace else { return };
         let of = match output {
-            Output::Keep(_) | Output::Publish { .. } => None,
+            Output::Keep(_) | Output::Publish { .. } | Output::Wake { .. } => None,
             Output::Answer { line, .. } => self.nodes[n].lines.get(line).and_then(|open| open.proposed()),
             Output::Send(dispatch) | Output::Watch(dispatch) => Some(dispatch.task),
             Output::Cancel { task, .. } | Output::Stop { task, .. } | Output::Settled { task, .. } => Some(*task),

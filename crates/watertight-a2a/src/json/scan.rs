@@ -39,7 +39,7 @@ pub(super) fn letters_run(bytes: &[u8]) -> usize {
 /// Whether there is an escape in the inside of a string.
 pub(crate) fn has_backslash(inside: &[u8]) -> bool {
     match inside.len() {
-        0..32 => inside.iter().any(|byte| *byte == b'\\'),
+        0..32 => inside.contains(&b'\\'),
         _ => memchr(b'\\', inside).is_some(),
     }
 }

@@ -10,5 +10,6 @@ mod native;
 mod pairs;
 mod queue;
 mod turns;
+mod wake;
 mod walls;
 mod world;

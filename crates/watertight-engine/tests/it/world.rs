@@ -355,6 +355,7 @@ impl World {
                 format!("watch t{} {}", n(d.task), d.remote_task.as_deref().unwrap_or("?"))
             }
             Output::Cancel { task, remote_task, .. } => format!("cancel t{} {remote_task}", n(task)),
+            Output::Wake { agent, waiting } => format!("wake {agent} for {waiting}"),
             Output::Stop { task, .. } => format!("stop t{}", n(task)),
             Output::Publish { .. } | Output::Forget { .. } => return,
             Output::Settled { task, state, reason, .. } => {

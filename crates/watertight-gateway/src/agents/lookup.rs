@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use watertight_a2a::event::{Body, Event};
 use watertight_a2a::json::Json;
 use watertight_a2a::rest::outbound::Operation;
@@ -16,7 +16,27 @@ use super::turn::Turn;
 /// The longest that the question may take.
 const LIMIT: Duration = Duration::from_secs(3);
 
+/// Times that it is asked where the agent says that it can be, and the pause before the second; it doubles. An agent
+/// that broke the connection may be one that is just starting again.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(250);
+
 impl Turn<'_> {
+    /// Likewise, asked again for a while where the agent is known to answer that.
+    pub(super) async fn lookup_patiently(&mut self) -> Option<RemoteId> {
+        let tries = if self.agent.asker.config.lookup { TRIES } else { 1 };
+        let mut pause = PAUSE;
+        for left in (0..tries).rev() {
+            let found = self.lookup().await;
+            if found.is_some() || left == 0 {
+                return found;
+            }
+            sleep(pause).await;
+            pause *= 2;
+        }
+        None
+    }
+
     /// The agent's id of the one task that has this turn's message in its history; `None` if there is none, or no telling.
     pub(super) async fn lookup(&mut self) -> Option<RemoteId> {
         let context = self.job.dispatch.remote_context.as_deref()?;

@@ -18,6 +18,7 @@ mod fault;
 mod inspect;
 mod lookup;
 mod pool;
+mod post;
 mod questions;
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ use turn::Turn;
 
 pub use cards::Card;
 pub use inspect::{CardFacts, CardReport, InterfaceFacts, Place, Use, inspect};
+pub(crate) use post::post;
 
 /// Cancels under way at one agent; more wait for their turn, within their time.
 const MAX_CANCELS: usize = 32;
@@ -165,6 +167,8 @@ pub struct AgentConfig {
     pub card: Option<Uri>,
     /// How it is asked.
     pub mode: Mode,
+    /// It lists the tasks of a context with their messages, so that one whose id was lost is found.
+    pub lookup: bool,
     /// Sent with every request to the configured scheme, host and port, and never anywhere else.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The longest that resolving, connecting and the TLS handshake may take, together. 5 s by default.
@@ -228,6 +232,7 @@ impl AgentConfig {
             binding: Binding::Auto,
             card: None,
             mode: Mode::Auto,
+            lookup: false,
             headers: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(60),
@@ -309,7 +314,7 @@ impl Agent {
         turn.delivery = if first { Delivery::Delivered } else { Delivery::MaybeDelivered };
         turn.answered = true;
         if turn.remote.is_none() {
-            turn.remote = turn.lookup().await;
+            turn.remote = turn.lookup_patiently().await;
         }
         let ended = match turn.remote {
             Some(_) => turn.resolve(unknown).await,

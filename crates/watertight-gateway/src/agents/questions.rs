@@ -92,6 +92,9 @@ impl Turn<'_> {
 
     /// The answer was lost. What came of the message is found out, if there is anything to ask about.
     pub(super) async fn recover(&mut self, why: Failure) -> Result<(), Failure> {
+        if self.remote.is_none() && self.agent.asker.config.lookup && why.code().is_none() {
+            self.remote = self.lookup_patiently().await;
+        }
         if self.remote.is_none() || (why.reason == Reason::AgentMalformed && why.code().is_none()) {
             return Err(why);
         }

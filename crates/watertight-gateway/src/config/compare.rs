@@ -102,6 +102,7 @@ fn agent_differs(key: &Key, a: &Agent, b: &Agent) -> bool {
         | Kind::Path
         | Kind::Name
         | Kind::Names
+        | Kind::Command
         | Kind::Nets
         | Kind::Secret => key.of_agent(a) != key.of_agent(b),
     }

@@ -12,6 +12,7 @@ mod gateway;
 #[cfg(test)]
 mod tests;
 mod value;
+mod wake;
 
 use super::{Agent, Caller, Config};
 
@@ -69,6 +70,8 @@ pub enum Kind {
     Name,
     /// Names of agents.
     Names,
+    /// A program and its arguments.
+    Command,
     /// Addresses and networks.
     Nets,
     /// Where a secret is: `env:NAME` or `file:PATH`.
@@ -120,6 +123,11 @@ pub const SECTIONS: &[Section] = &[
               table: `breaker.window = \"30s\"`.",
     },
     Section {
+        path: "agents.*.wake",
+        doc: "For an agent that is not always there: how it is woken when a message waits and nobody answers. It may also \
+              be written in the agent's own table: `wake = { url = \"…\" }`.",
+    },
+    Section {
         path: "callers.*",
         doc: "Who may call. Without any caller this machine's users may, over loopback, and all of them are operators.",
     },
@@ -129,9 +137,18 @@ pub const SECTIONS: &[Section] = &[
 
 /// Every key, in the order in which they are shown.
 pub fn all() -> impl Iterator<Item = &'static Key> {
-    [gateway::TOP, gateway::STORE, agents::KEYS, breaker::KEYS, gateway::CALLERS, gateway::SERVER, gateway::DRAIN]
-        .into_iter()
-        .flatten()
+    [
+        gateway::TOP,
+        gateway::STORE,
+        agents::KEYS,
+        breaker::KEYS,
+        wake::KEYS,
+        gateway::CALLERS,
+        gateway::SERVER,
+        gateway::DRAIN,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// The keys of one table.

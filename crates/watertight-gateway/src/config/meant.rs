@@ -19,6 +19,7 @@ use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
 use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, mend, units};
 use crate::agents::{AgentConfig, Binding, Mode};
+use crate::wake::Hook;
 use crate::{InMemory, Kept};
 
 const LISTEN: &str = "127.0.0.1:7420";
@@ -243,6 +244,7 @@ impl Judge<'_> {
             card,
             binding,
             mode,
+            lookup: written.lookup,
             headers,
             connect_timeout,
             idle_timeout,
@@ -251,7 +253,19 @@ impl Judge<'_> {
             ..AgentConfig::new(name.as_ref(), url?)
         };
         let memory = self.memory(&written);
-        Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, settings }))
+        let wake = self.wake(&written.wake);
+        let settings = AgentSettings { wake: wake.is_some().then_some(wake.cooldown), ..settings };
+        Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, wake, settings }))
+    }
+
+    fn wake(&mut self, written: &written::Wake) -> Hook {
+        let d = Hook::default();
+        Hook {
+            url: written.url.as_ref().and_then(|url| self.url(url, "wake.url")),
+            command: written.command.clone(),
+            timeout: self.wait(written.timeout.as_ref(), d.timeout),
+            cooldown: self.span(written.cooldown.as_ref(), d.cooldown),
+        }
     }
 
     fn memory(&mut self, written: &written::Agent) -> InMemory {
@@ -318,6 +332,7 @@ impl Judge<'_> {
             },
             attempts: self.count(written.attempts.as_ref(), 1, d.attempts),
             idempotent: written.idempotent,
+            lookup: written.lookup,
             durability: self
                 .word(written.durability.as_ref(), &[("durable", Durability::Durable), ("memory", Durability::Memory)]),
             serialize,
@@ -337,6 +352,7 @@ impl Judge<'_> {
             context_grace: self
                 .span(written.context_grace.as_ref(), if native { NATIVE_GRACE } else { d.context_grace }),
             interrupted_max: self.span(written.interrupted_max.as_ref(), d.interrupted_max),
+            wake: None,
             drain: None,
             backoff: self.backoff(written),
             retry_budget: retry_budget::Params {

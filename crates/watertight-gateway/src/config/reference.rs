@@ -72,6 +72,7 @@ fn value(key: &Key) -> String {
         Kind::Path => "path",
         Kind::Name => "name",
         Kind::Names => "list of agents",
+        Kind::Command => "list: a program and its arguments",
         Kind::Nets => "list of addresses and networks",
         Kind::Secret => "place of a secret",
         Kind::Headers => "table: header = place of a secret",

@@ -76,6 +76,7 @@ fn property(key: &Key) -> Value {
         Kind::Path => json!({"type": "string", "minLength": 1}),
         Kind::Name => text(NAME),
         Kind::Names => json!({"type": "array", "items": {"type": "string", "pattern": NAME}}),
+        Kind::Command => json!({"type": "array", "items": {"type": "string"}}),
         Kind::Nets => {
             json!({"type": "array", "items": {"type": "string", "pattern": "^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$"}})
         }

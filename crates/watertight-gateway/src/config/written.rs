@@ -103,6 +103,8 @@ pub(super) struct Agent {
     pub(super) retry_budget: Option<Text>,
     #[serde(default)]
     pub(super) idempotent: bool,
+    #[serde(default)]
+    pub(super) lookup: bool,
     pub(super) serialize: Option<Text>,
     #[serde(default)]
     pub(super) native_session: bool,
@@ -116,7 +118,19 @@ pub(super) struct Agent {
     pub(super) context_grace: Option<Text>,
     pub(super) interrupted_max: Option<Text>,
     #[serde(default)]
+    pub(super) wake: Wake,
+    #[serde(default)]
     pub(super) breaker: Breaker,
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wake {
+    pub(super) url: Option<Text>,
+    #[serde(default)]
+    pub(super) command: Vec<String>,
+    pub(super) cooldown: Option<Text>,
+    pub(super) timeout: Option<Text>,
 }
 
 #[derive(Deserialize, Debug, Default)]

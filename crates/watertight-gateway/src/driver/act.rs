@@ -24,6 +24,7 @@ use crate::clock;
 use crate::handle::{Declined, Trace};
 use crate::hub::{End, Home, Live, Message, Stored};
 use crate::relay::{self, Ear};
+use crate::wake;
 
 /// Between two tries of a cancel.
 const CANCEL_AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
@@ -38,7 +39,7 @@ impl Driver {
             match output {
                 Output::Keep(save) => self.keep(save),
                 Output::Answer { .. } | Output::Send(_) | Output::Watch(_) | Output::Cancel { .. } => {}
-                Output::Stop { .. } | Output::Forget { .. } => {}
+                Output::Stop { .. } | Output::Forget { .. } | Output::Wake { .. } => {}
                 Output::Publish { .. } | Output::Settled { .. } => self.show(output, now),
             }
         }
@@ -59,6 +60,7 @@ impl Driver {
                         handle.abort();
                     }
                 }
+                Output::Wake { agent, waiting } => wake::call(&self.shared, agent, waiting),
                 Output::Forget { task } => forgotten.push(task),
                 Output::Keep(_) | Output::Publish { .. } | Output::Settled { .. } => {}
             }
@@ -119,6 +121,7 @@ impl Driver {
             | Output::Watch(_)
             | Output::Cancel { .. }
             | Output::Stop { .. }
+            | Output::Wake { .. }
             | Output::Forget { .. } => {}
         }
     }

@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
+use crate::wake::Wakes;
 use crate::{AgentSpec, CellLimits, Kept};
 
 /// How the cell is.
@@ -58,6 +59,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: tokio::runtime::Handle,
     pub(crate) lines: Lines,
     pub(crate) drains: Drains,
+    pub(crate) wakes: Wakes,
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
     /// Limits of the cell; the agents in it are those of `known`.
@@ -98,6 +100,7 @@ impl Shared {
             runtime: tokio::runtime::Handle::current(),
             lines: Lines::default(),
             drains,
+            wakes: Wakes::default(),
             metrics: Metrics::new(),
             figures: Figures::default(),
             limits: Mutex::new(limits),

@@ -38,7 +38,14 @@ fn spec(name: &str, agent: &FakeAgent, mode: Mode) -> AgentSpec {
     wire.mode = mode;
     wire.card_wait = Duration::from_millis(1);
     let engine = AgentSettings { cancel_wait: Span::from_millis(300), ..AgentSettings::default() };
-    AgentSpec { name: AgentId::new(name), engine, wire: Arc::new(wire), wait: None, memory: InMemory::default() }
+    AgentSpec {
+        name: AgentId::new(name),
+        engine,
+        wire: Arc::new(wire),
+        wait: None,
+        memory: InMemory::default(),
+        wake: None,
+    }
 }
 
 async fn start_in(store: StoreSpec, agents: Vec<AgentSpec>) -> Handle {

@@ -11,6 +11,7 @@ use watertight_policy::time::Span;
 use super::Handle;
 use crate::clock::Clock;
 use crate::metrics;
+use crate::wake::Woken;
 
 /// One agent's walls at a moment, for people and machines.
 #[derive(Clone, Debug)]
@@ -39,6 +40,10 @@ pub struct AgentStats {
     pub drain: Option<Span>,
     /// Turns that it dropped meanwhile.
     pub suspended: u32,
+    /// Nobody answered there lately, and its wake hook is called.
+    pub asleep: bool,
+    /// How its wake hook went the last time.
+    pub woken: Option<Woken>,
     /// What was asked of it in the last minutes.
     pub seen: Seen,
     /// What is kept in memory alone of its ended delegations, and their bytes; `None` where they are on disk.
@@ -100,6 +105,8 @@ impl Handle {
             removed: view.removed,
             drain: self.shared.drains.of(&view.agent).map(|until| until.since(now)),
             suspended: view.suspended,
+            asleep: view.asleep,
+            woken: self.shared.wakes.last(&view.agent),
             in_memory: self.in_memory(&view.agent),
             advice: admits.then(|| Advice::of(&seen, view.max_in_flight, slow)),
             seen,

@@ -53,6 +53,10 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
         },
         "lately": lately(stats),
     });
+    if let (Some(out), Some(last)) = (out.as_object_mut(), &stats.woken) {
+        let ago = millis(now.since(last.at));
+        out.insert("wake".to_owned(), json!({"agoMs": ago, "ok": last.ok, "said": last.said}));
+    }
     let configured = router.agent(&stats.agent);
     if let (Some(out), Some(agent)) = (out.as_object_mut(), configured) {
         let (bulkhead, budget) = (&agent.settings.bulkhead, &agent.settings.budget);
@@ -98,6 +102,7 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
 fn state_of(stats: &AgentStats) -> &'static str {
     match (stats.removed || stats.drain.is_some(), stats.breaker.state, stats.pacing) {
         (true, _, _) => "draining",
+        (false, breaker::State::Admitting, _) if stats.asleep => "asleep",
         (false, breaker::State::Admitting, Some(_)) => "pacing",
         (false, breaker, _) => state(breaker),
     }
@@ -236,6 +241,8 @@ mod tests {
             removed: false,
             drain: None,
             suspended: 0,
+            asleep: false,
+            woken: None,
             in_memory: None,
             advice: Some(Advice::of(&seen, max_in_flight, Span::MAX)),
             seen: seen.clone(),

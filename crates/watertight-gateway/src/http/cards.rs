@@ -68,7 +68,13 @@ mod tests {
 
     fn serve_to(asked: &[(&'static str, &str)], upstream: Option<&[u8]>) -> (StatusCode, HeaderMap, String) {
         let wire = AgentConfig::new("hotels", "http://10.0.0.7:9001/a2a".parse().unwrap());
-        let agent = Agent { wire, wait: None, memory: Default::default(), settings: AgentSettings::default() };
+        let agent = Agent {
+            wire,
+            wait: None,
+            memory: Default::default(),
+            wake: Default::default(),
+            settings: AgentSettings::default(),
+        };
         let asked: HeaderMap =
             asked.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap())).collect();
         let response = serve(&agent, upstream, "https://gw.example/base", true, SystemTime::UNIX_EPOCH, &asked);

@@ -49,6 +49,9 @@ fn ours(view: &TaskView) -> Option<Json> {
     if let Some(late) = view.late {
         words.push(("late", late.as_str()));
     }
+    if view.detail.as_deref().is_some_and(|detail| detail.resent) {
+        words.push(("resent", "true"));
+    }
     let link = |task: Option<TaskId>| task.map(|task| task.to_string());
     let (redrives, redriven_by) = (link(view.redrives), link(view.redriven_by));
     words.extend(redrives.as_deref().map(|first| ("redrives", first)));

@@ -37,6 +37,8 @@ use guard::Guarded;
 /// How much may wait in the kernel and in the HTTP layer for a slow reader: what a bounded queue of ours means nothing
 /// without.
 const UNSENT: u32 = 16 << 10;
+/// How long new connections are still taken once we are ending.
+const LINGER: Duration = Duration::from_millis(1_000);
 /// Connections that are being told that there is no place. More are closed without a word.
 const REFUSALS: usize = 64;
 
@@ -48,7 +50,7 @@ pub trait Service: Send + Sync + 'static {
     fn panicked(&self, uri: &Uri) -> Response<Body>;
 }
 
-/// Serves until `stop`, then lets what is open come to its end for at most `grace`, and cuts the rest.
+/// Serves until `stop` and a moment longer, then lets what is open come to its end, all within `grace`, and cuts the rest.
 pub async fn serve(
     listener: TcpListener,
     limits: Server,
@@ -59,8 +61,13 @@ pub async fn serve(
 ) {
     let mut connections = JoinSet::new();
     accept(&listener, &limits, &service, &workers, &stop, &mut connections).await;
-    drop(listener);
     let deadline = tokio::time::Instant::now() + grace;
+    // Who looks whether we are ready usually connects anew, and is to hear no rather than nothing. Work is refused.
+    let over = CancellationToken::new();
+    let late = accept(&listener, &limits, &service, &workers, &over, &mut connections);
+    let _always_over = timeout(LINGER.min(grace / 4), late).await;
+    over.cancel();
+    drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
     if timeout_at(deadline, ended).await.is_err() {
         tracing::warn!(connections = connections.len(), "drain limit reached: cutting what is left");

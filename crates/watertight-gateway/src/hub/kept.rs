@@ -72,6 +72,7 @@ pub(crate) fn record(record: &Record, detail: Option<&Detail>) -> Bytes {
         }
         inner.number("status", detail.status.map(i64::from));
         inner.text("excerpt", detail.excerpt.as_deref());
+        inner.number("resent", detail.resent.then_some(1));
         out.raw("detail", &inner.close());
     }
     out.raw("record", &record.to_bytes());
@@ -127,6 +128,7 @@ fn detail(doc: &Json) -> Detail {
         data: root.get("data").map(|data| doc.part(data).into_bytes()),
         status: root.get("status").and_then(|status| u16::try_from(status.as_i64()?).ok()),
         excerpt: text(root, "excerpt"),
+        resent: root.get("resent").is_some(),
     }
 }
 

@@ -235,7 +235,7 @@ impl Live {
     pub(crate) fn begin(&self, attempt: Attempt) {
         let mut inner = self.lock();
         inner.attempt = attempt;
-        inner.detail = None;
+        inner.detail = super::view::resent(inner.row.as_deref(), inner.detail.as_deref());
     }
 
     pub(crate) fn context(&self) -> Arc<str> {
@@ -298,7 +298,7 @@ impl Live {
         let mut inner = self.lock();
         let over = inner.row.as_ref().is_some_and(|row| row.state.is_terminal());
         if inner.attempt == attempt && !over {
-            inner.detail = Some(Arc::new(detail));
+            inner.detail = Some(Arc::new(detail.after(inner.detail.as_deref())));
         }
     }
 

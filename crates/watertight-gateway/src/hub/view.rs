@@ -5,7 +5,7 @@ use std::sync::Arc;
 use watertight_a2a::json::Json;
 use watertight_a2a::record::{Record, agent_message};
 use watertight_a2a::text::quote;
-use watertight_engine::record::{Delivery, Row, TaskState};
+use watertight_engine::record::{Delivery, Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
@@ -44,6 +44,13 @@ pub(crate) fn verdict(row: &Row) -> Option<Json> {
     quote(row.agent.as_str(), &mut out);
     out.extend_from_slice(format!(",\"reason\":\"{reason}\",\"delivery\":\"{}\"}}", row.delivery.as_str()).as_bytes());
     Some(Json::assume(out))
+}
+
+/// What there is to say when an attempt begins: that the message may have been there before.
+pub(super) fn resent(row: Option<&Row>, before: Option<&Detail>) -> Option<Arc<Detail>> {
+    let sends = |row: &Row| row.turn.phase == Phase::Dispatching && row.delivery == Delivery::MaybeDelivered;
+    let resent = row.is_some_and(sends) || before.is_some_and(|before| before.resent);
+    resent.then(|| Arc::new(Detail { resent, ..Detail::default() }))
 }
 
 /// Whether the result is kept from callers.

@@ -154,6 +154,7 @@ fn one(agent: &Value, color: bool) -> String {
             ),
         ),
         ("draining", drain::in_words(agent)),
+        ("wake hook", wake(agent)),
         ("streams", agent["streams"].to_string()),
         (
             "breaker",
@@ -176,6 +177,18 @@ fn one(agent: &Value, color: bool) -> String {
     rows.retain(|(_, value)| !value.is_empty());
     let room = output::columns();
     rows.into_iter().map(|(name, value)| wrapped(&format!("{name:12} {value}"), room, 13) + "\n").collect()
+}
+
+/// How the hook went the last time; nothing if it was never called.
+fn wake(agent: &Value) -> String {
+    let wake = &agent["wake"];
+    match wake["ok"].as_bool() {
+        Some(ok) => {
+            let how = if ok { "went well" } else { "failed" };
+            format!("{how} {} ago: {}", millis(&wake["agoMs"]), text(&wake["said"]))
+        }
+        None => String::new(),
+    }
 }
 
 fn state(agent: &Value) -> Cell {

@@ -100,8 +100,9 @@ fn a_drained_agent_is_restarted_and_nothing_is_lost_or_done_twice() {
     assert_eq!(watertight(&gateway, &["agents", "resume", "desk"]).code, 0);
     for task in [&long, &queued] {
         let ended = client.ended("desk", id(task), ms(10_000));
-        assert_eq!((state(&ended), peer.executions()), ("COMPLETED", 2), "{ended}");
+        assert_eq!(state(&ended), "COMPLETED", "{ended}");
     }
+    assert_eq!(peer.executions(), 2, "each once");
     let breaker = &agent(&gateway, "desk")["breaker"];
     assert_eq!((&breaker["failures"], &breaker["ejections"]), (&json!(0), &json!(0)), "{breaker}");
 }

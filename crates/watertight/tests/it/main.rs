@@ -44,4 +44,5 @@ mod streams;
 mod tidy;
 mod tokens;
 mod trace;
+mod wake;
 mod walls;

@@ -120,11 +120,19 @@ impl Peer {
     where
         S: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
     {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), card, script)
+    }
+
+    /// Likewise at an address where nobody has listened so far.
+    pub(crate) fn start_at<S>(addr: SocketAddr, card: Card, script: S) -> Self
+    where
+        S: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
+    {
         let served = move |request: &Received, wire: &mut Wire| match card.serves(request.rest, request.path()) {
             true => script(request, wire),
             false => wire.answer(404, "text/plain", b"nothing here"),
         };
-        Self::with_cards(move |request, wire| answer_get(request, card, wire), served)
+        Self::at(addr, move |request, wire| answer_get(request, card, wire), served)
     }
 
     /// The same with a script for its cards, too.
@@ -133,7 +141,15 @@ impl Peer {
         C: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
         S: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
     {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)), cards, script)
+    }
+
+    fn at<C, S>(addr: SocketAddr, cards: C, script: S) -> Self
+    where
+        C: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
+        S: Fn(&Received, &mut Wire) -> After + Send + Sync + 'static,
+    {
+        let listener = TcpListener::bind(addr).unwrap();
         let addr = listener.local_addr().unwrap();
         let mut peer = Self { addr, log: Arc::default(), stop: Arc::default(), open: Arc::default(), accepting: None };
         let (log, stop, open) = (peer.log.clone(), peer.stop.clone(), peer.open.clone());

@@ -50,6 +50,29 @@ fn a_stop_in_the_middle_loses_nothing() {
 }
 
 #[test]
+fn who_connects_while_it_ends_is_told_so() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, ms(1500)));
+    let mut gateway = Config::new().agent("slow", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let running = client.clone();
+    let call = thread::spawn(move || running.send("slow", "almost done"));
+    eventually(ms(5000), "the agent works", || (agent.running() == 1).then_some(()));
+    gateway.terminate();
+    // Each on a connection of its own: a probe hears no, and is not left to guess.
+    let answer = eventually(ms(5000), "it says that it is not ready", || {
+        let answer = client.http("GET", "/readyz", &[], b"").expect("it still listens");
+        (answer.status != 200).then_some(answer)
+    });
+    assert_eq!((answer.status, String::from_utf8_lossy(&answer.body).contains("draining")), (503, true));
+    assert_eq!(client.http("GET", "/healthz", &[], b"").expect("it still listens").status, 200);
+    assert_eq!(client.send("slow", "one more").expect_err("nothing new is taken").reason, "shutting_down");
+    call.join().unwrap().expect("an answer");
+    let (status, took) = gateway.ended(Duration::from_secs(15));
+    assert!(status.success() && took < ms(10_000), "{status} after {took:?}");
+    assert_eq!(agent.peer.executions(), 1);
+}
+
+#[test]
 fn an_idle_gateway_stops_at_once() {
     let agent = Agent::echo();
     let mut gateway = Config::new().agent("echo", &agent.url(), &[]).start();

@@ -267,6 +267,16 @@ pub(super) const KEYS: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "agents.*.lookup",
+        kind: Kind::Flag,
+        default: Some("false"),
+        doc: "It answers ListTasks by context with the messages in the history, so that a task whose id was lost is found.",
+        more: "After a crash, or a connection that broke before the id was known, it is asked for the task that has the \
+               message, instead of `outcome_unknown`. Every task is then begun in a contextId that is made here.",
+        read: Read::Agent(|a| Value::Flag(a.settings.lookup)),
+        ..KEY
+    },
+    Key {
         path: "agents.*.serialize",
         kind: Kind::Word(&["context", "agent", "none"]),
         default: Some("\"context\""),

@@ -116,6 +116,7 @@ fn what_is_written_is_what_is_in_force() {
             Kind::Path => ("\"/elsewhere\"", "/elsewhere"),
             Kind::Name => ("\"acme\"", "acme"),
             Kind::Names => ("[\"hotels\"]", "[hotels]"),
+            Kind::Command => ("[\"/bin/wake\", \"it\"]", "[/bin/wake, it]"),
             Kind::Nets => ("[\"10.0.0.0/8\", \"::1\"]", "[10.0.0.0/8, ::1]"),
             Kind::Secret => ("\"env:X\"", "(secret)"),
             Kind::Headers => ("{ X-Key = \"env:X\" }", "[x-key]"),

@@ -18,7 +18,8 @@ pub(super) const AGENTS_HELP: &str = "Examples:
   watertight agents resume hotels        it is back
 
 STATE is what traffic meets: admitting, ejected (the breaker keeps traffic away), probing (one trial is out), pacing \
-(the agent asked for a pause), draining (about to be restarted, or no longer configured). P50, P99 and STRANDED are of the last five minutes. \
+(the agent asked for a pause), draining (about to be restarted, or no longer configured), \
+asleep (nobody answers, and its wake hook is called). P50, P99 and STRANDED are of the last five minutes. \
 It needs the token of an operator where the gateway has callers.";
 
 pub(super) const TASKS_HELP: &str = "Examples:
