@@ -4,6 +4,7 @@
 #   make demo     three agents, one turns slow, the others never notice    (make demo ARGS="--without-walls --seconds 60")
 #   make test     every test: unit, property, whole-process, documentation, the official SDKs (Python, JavaScript, Rust)
 #   make soak     the property tests with new inputs, many more of them (SOAK_CASES=20000)
+#   make chaos    1000 delegations to five agents while the gateway is killed twenty times and an agent stands still; prints the tally
 #   make check    what must hold before a commit: formatting, lints, tests, licences
 #   make bench    what a call costs, beside nginx and SQLite: a table, and JSON in target/bench/ (BENCH.md)
 #   make bench-demo   the demo's measurement with and without walls, as JSON in target/bench/
@@ -13,7 +14,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check fmt lint deny bench bench-demo bench-record bench-tools docs sdks venv node rust tools clean
+.PHONY: help demo test soak chaos check fmt lint deny bench bench-demo bench-record bench-tools docs sdks venv node rust tools clean
 
 # Where cargo builds. What the SDK tests need and the measurements stay in this checkout.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -56,6 +57,10 @@ SOAK_CASES ?= 20000
 
 soak: tools
 	@PROPTEST_CASES=$(SOAK_CASES) cargo test --locked -p watertight-policy -p watertight-a2a --no-fail-fast --lib
+
+chaos: tools
+	@cargo test --locked -q -p watertight --test it -- --ignored --exact --nocapture \
+	  chaos::twenty_kills_lose_nothing_double_nothing_and_leave_nothing_behind
 
 check: fmt lint test deny
 

@@ -208,8 +208,9 @@ impl World<'_> {
             self.broken(n, Some(task), "is on disk, and otherwise in memory".into());
         }
         // Continues like the live one: what runs is as it was, and what waits waits, or has just been started.
-        let node = &self.nodes[n];
+        let (node, now) = (&self.nodes[n], self.now);
         let goes_on = |row: &Row| match (row.turn.phase, node.cell.row(row.task)) {
+            (Phase::Waiting, Some(_)) if row.turn.expires <= now || row.turn.budget.deadline <= now => true,
             (Phase::Waiting, Some(now)) => now.state == row.state && now.turn.no == row.turn.no,
             (_, Some(now)) => now == *row,
             (_, None) => false,

@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::world::{START, World};
 
 /// Nothing is this late, unless we stood still.
-const SLACK: Span = Span::from_secs(3);
+pub(crate) const SLACK: Span = Span::from_secs(3);
 
 impl World<'_> {
     pub(crate) fn check(&mut self, n: usize) {

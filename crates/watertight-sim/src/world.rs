@@ -13,6 +13,7 @@ use watertight_policy::time::{Span, Time};
 use crate::agent::Side;
 use crate::callers::{Kid, Twist};
 use crate::chaos::Mishap;
+use crate::check::SLACK;
 use crate::node::{Node, Tracked};
 use crate::report::{Broken, Report, Tally};
 use crate::scenario::{Fault, Scenario};
@@ -174,7 +175,9 @@ impl<'a> World<'a> {
         for n in 0..self.nodes.len() {
             let node = &self.nodes[n];
             let wake = node.cell.wake().filter(|_| node.is_up());
-            let past = wake.is_some_and(|wake| wake < self.now && node.cell.waiting() == 0 && !node.stirred);
+            // After a standstill more timers are due than one step takes.
+            let steady = self.now > node.up_since + SLACK && node.cell.waiting() == 0 && !node.stirred;
+            let past = wake.is_some_and(|wake| steady && wake < self.now);
             next = [next, wake, node.disk.next()].into_iter().flatten().min();
             if past {
                 self.broken(n, None, format!("a wake-up in the past: {wake:?} at {:?}", self.now));
