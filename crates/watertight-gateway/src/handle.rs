@@ -232,7 +232,6 @@ impl Handle {
             names: names.map(|task| Named { task, terminal: found.terminal }),
             context: ask.context.unwrap_or(new_context),
             context_named: named,
-            // Only inside a context of ours can a lost task be looked for.
             remote_context: found.remote.or_else(|| (named || known.spec.engine.lookup).then_some(remote_context)),
             known: found.known,
             arrived: now,

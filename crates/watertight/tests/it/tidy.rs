@@ -24,7 +24,7 @@ type Floor = (&'static str, &'static [&'static str], Option<&'static [&'static s
 /// What each crate may depend on: crates of ours, and, where the crate is pure, everything else too.
 const ARROWS: &[Floor] = &[
     ("watertight-policy", &[], Some(&[])),
-    ("watertight-a2a", &[], Some(&["bytes", "http", "serde", "serde_json", "sha2"])),
+    ("watertight-a2a", &[], Some(&["bytes", "http", "memchr", "serde", "serde_json", "sha2"])),
     ("watertight-engine", &["watertight-policy"], Some(&[])),
     ("watertight-store", &["watertight-engine", "watertight-policy"], None),
     ("watertight-sim", &["watertight-engine", "watertight-policy"], Some(&["serde", "toml"])),
