@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::io::Write;
 use std::sync::Arc;
 
 use watertight_engine::cell::{Cell, STEP_INPUTS};
@@ -233,8 +234,9 @@ fn main() {
         }
         let claim = claims.claim();
         let pop = pop(held);
-        println!(
+        let line = format!(
             "{held:>8} waiting: {bytes:>5} bytes each, {pop:>4.0} ns a claim, {claim:>6.0} ns until it is sent, {filled:>8.0} messages/s in, {turned:>8.0} turns/s over"
         );
+        drop(writeln!(std::io::stdout(), "{line}"));
     }
 }

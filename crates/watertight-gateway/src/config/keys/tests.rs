@@ -126,6 +126,9 @@ fn what_is_written_is_what_is_in_force() {
             "agents.*.reserve" => saying(key, written).replace("reserve =", "budget = \"1m\"\nreserve ="),
             "agents.*.max_budget" => saying(key, written).replace("max_budget =", "budget = \"5s\"\nmax_budget ="),
             "store.retention" => saying(key, written).replace("retention =", "dedupe_window = \"1s\"\nretention ="),
+            "agents.*.queue_ttl_max" => {
+                saying(key, written).replace("queue_ttl_max =", "queue_ttl = \"5s\"\nqueue_ttl_max =")
+            }
             _ => saying(key, written),
         };
         let config = parse(&source).unwrap_or_else(|e| panic!("{}: {e}", key.path));
