@@ -25,6 +25,9 @@ pub const BUDGET_KEY: &str = "x-budget";
 /// The member of a message's metadata that it is known by in place of its messageId.
 pub const KEY_KEY: &str = "x-idempotency-key";
 
+/// The member of metadata that says for which delegation its sender works.
+pub const DELEGATION_KEY: &str = "x-delegation";
+
 /// A validated call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
@@ -91,6 +94,8 @@ pub struct SendPeek {
     pub budget: Option<BudgetWire>,
     /// What came along for the time in which it waits.
     pub queue: QueueWire,
+    /// The token that came along, whoever made it.
+    pub delegation: Option<String>,
     /// Over role, parts, taskId, contextId and referenceTaskIds; nothing else.
     pub fingerprint: Fingerprint,
 }
@@ -98,7 +103,7 @@ pub struct SendPeek {
 /// A delegation budget as metadata carries it. Each member may be missing.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BudgetWire {
-    /// Seconds left; may be zero or negative, which means spent.
+    /// Seconds left; above zero.
     pub remaining_s: Option<f64>,
     /// Hops left; a negative number is read as 0, one that is too large as the largest.
     pub depth: Option<u32>,
@@ -400,6 +405,7 @@ fn read_send(params: Json) -> Result<Send, Error> {
         tenant,
         budget,
         queue,
+        delegation: read_delegation(metadata.0).or_else(|| read_delegation(metadata.1)),
         fingerprint,
     };
     Ok(Send { peek, params })
@@ -487,6 +493,13 @@ pub fn is_key(text: &str) -> bool {
     printable && (1..=200).contains(&text.len()) && text.trim() == text
 }
 
+/// One that makes no sense is none: it may be another gateway's.
+fn read_delegation(metadata: Option<Value<'_>>) -> Option<String> {
+    let mut found = metadata.iter().flat_map(Value::members).filter(|member| member.is(DELEGATION_KEY));
+    let (first, None) = (found.next()?, found.next()) else { return None };
+    Some(first.value.as_str()?.into_owned())
+}
+
 fn read_budget(metadata: Option<Value<'_>>, path: &'static str) -> Result<Option<BudgetWire>, Error> {
     let mut found = metadata.iter().flat_map(Value::members).filter(|member| member.is(BUDGET_KEY));
     let (first, second) = (found.next(), found.next());
@@ -507,8 +520,9 @@ fn read_budget(metadata: Option<Value<'_>>, path: &'static str) -> Result<Option
             number.map(|number| number as u32).ok_or_else(|| wrong(name, "must be a whole number"))
         };
         if member.is("remaining_s") {
-            let seconds = member.value.as_f64().ok_or_else(|| wrong("remaining_s", "must be a number"))?;
-            budget.remaining_s = Some(seconds);
+            let seconds = member.value.as_f64().filter(|seconds| *seconds > 0.0);
+            let why = "must be a number of seconds above 0: who has no time left cannot delegate";
+            budget.remaining_s = Some(seconds.ok_or_else(|| wrong("remaining_s", why))?);
         } else if member.is("depth") {
             budget.depth = Some(count("depth")?);
         } else if member.is("fanout") {

@@ -149,6 +149,9 @@ pub fn task(raw: &Json, ids: &Ids<'_>) -> Json {
     for item in root.get("history").iter().flat_map(Value::items) {
         nested_message(item, ids, &mut splices);
     }
+    for artifact in root.get("artifacts").iter().flat_map(Value::items) {
+        strip(artifact, &mut splices);
+    }
     splices.apply(raw)
 }
 
@@ -175,6 +178,9 @@ pub fn status_update(raw: &Json, ids: &Ids<'_>) -> Json {
 pub fn artifact_update(raw: &Json, ids: &Ids<'_>) -> Json {
     let mut splices = Splices::default();
     event(raw, ids, &mut splices);
+    if let Some(artifact) = object_member(raw.value(), "artifact") {
+        strip(artifact, &mut splices);
+    }
     splices.apply(raw)
 }
 

@@ -108,6 +108,7 @@ impl Bench {
             budget: WireBudget::default(),
             queue: WireQueue::default(),
             redrives: None,
+            claims: Default::default(),
             parent: None,
         }))
     }

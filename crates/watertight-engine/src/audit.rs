@@ -59,6 +59,20 @@ impl Engine {
                 found.push(format!("context {name} is free and {} wait", context.waiting.len()));
             }
         }
+        let works: Vec<TaskId> = self.live.keys().copied().filter(|task| self.work_of(*task).is_some()).collect();
+        for task in works.iter().filter(|task| !self.at_work.knows(**task, self.work_of(**task).as_ref())) {
+            found.push(format!("{task}: what is known of it as its agent's work is not so"));
+        }
+        if works.len() != self.at_work.len() {
+            found.push(format!("{} are at work, {} are known", works.len(), self.at_work.len()));
+        }
+        let children = self.live.values().filter(|live| !live.row.state.is_terminal() && live.row.parent.is_some());
+        let linked = children
+            .clone()
+            .filter(|live| live.row.parent.is_some_and(|parent| self.below.contains(&(parent, live.row.task))));
+        if linked.count() != self.below.len() || children.count() != self.below.len() {
+            found.push(format!("{} children are known, and they are others", self.below.len()));
+        }
         let waits = |line: &LineId, live: &Live| {
             let behind = live.behind.iter().map(|behind| behind.submission.line);
             live.lines

@@ -13,7 +13,6 @@ use crate::record::{Cancel, Phase, TaskState};
 
 impl Engine {
     pub(crate) fn cancel_asked(&mut self, line: LineId, principal: &Principal, agent: &AgentId, task: TaskId) {
-        let now = self.now;
         let Some(live) = self.live.get_mut(&task) else { return self.answer(line, Answer::NotFound) };
         if live.row.principal != *principal || live.row.agent != *agent || live.is_proposed() {
             return self.answer(line, Answer::NotFound);
@@ -27,11 +26,17 @@ impl Engine {
             }
             TaskState::Submitted | TaskState::Working | TaskState::InputRequired | TaskState::AuthRequired => {}
         }
+        live.cancel_lines.push(line);
+        self.lines.insert(line, task);
+        self.begin_cancel(task);
+    }
+
+    /// A task that is not over is to stop: at once if its agent never heard of it, else by the agent's word.
+    pub(crate) fn begin_cancel(&mut self, task: TaskId) {
+        let now = self.now;
         // A follow-up that waits for its slot never starts.
         self.take_back(task, Reason::Canceled, None);
         let Some(live) = self.live.get_mut(&task) else { return };
-        live.cancel_lines.push(line);
-        self.lines.insert(line, task);
         let settings = self.agents.get(&live.row.agent).map(|agent| &agent.settings);
         let (wait, grace) = settings.map_or((Span::ZERO, Span::ZERO), |s| (s.cancel_wait, s.cancel_grace));
         if live.row.turn.phase == Phase::Waiting {

@@ -62,6 +62,7 @@ impl Engine {
         live.class = Class::Queue;
         let id = live.row.agent.clone();
         self.save(task);
+        self.note_work(task);
         self.set_timer(task, Timer::Deadline, Some(end));
         self.release_slot(task);
         self.release_agent_lock(task);

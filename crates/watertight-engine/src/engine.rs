@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use watertight_policy::breaker::Sample;
+use watertight_policy::rate::Rates;
 use watertight_policy::reason::Reason;
 use watertight_policy::rng::{self, Rng};
 use watertight_policy::time::{Span, Time};
@@ -18,6 +19,7 @@ use crate::output::{Answer, Output, Refusal};
 use crate::queue::Senders;
 use crate::record::{Phase, Save};
 use crate::settings::{Serialize, Settings};
+use crate::tree::{AtWork, Pace};
 
 /// How long a terminal delegation stays in memory: longer than any look-up in the store can be under way, so that a
 /// messageId is found either here or there.
@@ -70,6 +72,10 @@ pub(crate) struct Engine {
     pub(crate) contexts: Hashed<Context>,
     pub(crate) lines: BTreeMap<LineId, TaskId>,
     pub(crate) senders: Senders,
+    pub(crate) at_work: AtWork,
+    /// (parent, child) of all that is not over.
+    pub(crate) below: BTreeSet<(TaskId, TaskId)>,
+    pub(crate) rates: Rates<Pace>,
     pub(crate) timers: BTreeSet<(Time, TaskId, Timer)>,
     pub(crate) agent_wakes: BTreeSet<(Time, AgentId)>,
     pub(crate) rng: Rng,
@@ -98,6 +104,7 @@ impl Engine {
         let agents = settings.agents.iter().map(|(id, agent)| (id.clone(), Agent::new(agent.clone()))).collect();
         let mut names = Rng::new(seed).split("names");
         Engine {
+            rates: Rates::new(settings.rate),
             settings,
             agents,
             live: BTreeMap::new(),
@@ -109,6 +116,8 @@ impl Engine {
             contexts: Hashed::new(&mut names),
             lines: BTreeMap::new(),
             senders: Senders::default(),
+            at_work: AtWork::default(),
+            below: BTreeSet::new(),
             timers: BTreeSet::new(),
             agent_wakes: BTreeSet::new(),
             rng: Rng::new(seed).split("backoff"),
@@ -215,6 +224,7 @@ impl Engine {
                 Timer::LockGrace => self.release_lock(task),
                 Timer::Interrupted => self.interrupted_too_long(task),
                 Timer::Linger => self.let_go(task),
+                Timer::TakenAlong => self.taken_along(task),
             }
         }
         self.touching = None;
@@ -280,7 +290,7 @@ impl Engine {
     }
 
     pub(crate) fn refuse_line(&mut self, line: LineId, agent: &AgentId, reason: Reason, again: Option<Time>) {
-        self.answer(line, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound: None }));
+        self.answer(line, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound: None, cause: None }));
     }
 
     pub(crate) fn set_timer(&mut self, task: TaskId, timer: Timer, at: Option<Time>) {
@@ -440,6 +450,7 @@ impl Engine {
                 }
             }
         }
+        self.rates.set_params(settings.rate);
         self.settings = settings;
         let ids: Vec<AgentId> = self.agents.keys().cloned().collect();
         for id in ids {
@@ -509,7 +520,9 @@ impl Engine {
         for timer in Timer::ALL {
             self.set_timer(task, timer, None);
         }
+        self.leave_parent(task);
         let Some(live) = self.live.remove(&task) else { return };
+        self.note_work(task);
         let key = context_key(&live.row.principal, &live.row.agent, &live.row.context);
         self.context_unref(&key);
         self.dirty.remove(&task);

@@ -13,7 +13,7 @@ use crate::ids::TaskId;
 use crate::input::{Named, Submission, Want};
 use crate::live::{Behind, Class};
 use crate::output::{Answer, Output};
-use crate::submit::{exhausted_reason, key_of};
+use crate::submit::key_of;
 
 impl Engine {
     pub(crate) fn follow_up(&mut self, s: &Submission, named: Named) {
@@ -41,13 +41,14 @@ impl Engine {
 
     /// Puts the message in the place of the ended turn. Until it is accepted, the old one can come back.
     fn next_turn(&mut self, s: &Submission, task: TaskId) {
-        let (budget, parent) = match self.child_budget(s) {
-            Ok(granted) => granted,
-            Err(exhausted) => return self.refuse_line(s.line, &s.agent, exhausted_reason(exhausted), None),
+        let above = match self.above(s) {
+            Ok(above) => above,
+            Err(refusal) => return self.decline(s.line, refusal),
         };
+        self.charge(s, &above);
         let class = self.class_of(s);
         let Some(no) = self.live.get(&task).map(|live| live.row.turn.no + 1) else { return };
-        let turn = self.turn(s, no, class, budget, parent);
+        let turn = self.turn(s, no, class, above.budget, above.parent);
         let Some(live) = self.live.get_mut(&task) else { return };
         live.previous = Some(std::mem::replace(&mut live.row.turn, turn));
         live.accepted = false;

@@ -146,10 +146,33 @@ pub struct Submission {
     pub budget: WireBudget,
     /// What the caller wants for the time in which it waits for a slot.
     pub queue: WireQueue,
-    /// The delegation that this one is started for, if the caller says so.
+    /// The delegation that this one is started for, if the caller says so. Nobody vouches for that, so it can only make
+    /// the budget smaller.
     pub parent: Option<TaskId>,
     /// The delegation that this one repeats, at somebody's wish.
     pub redrives: Option<TaskId>,
+    /// What else is known of where it comes from.
+    pub claims: Claims,
+}
+
+/// Where a message comes from, beside what the caller itself says in `x-budget`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Claims {
+    /// The agent that the caller is, from its credential.
+    pub from: Option<AgentId>,
+    /// Our own token, whole: the delegation that its holder works on.
+    pub held: Option<Held>,
+    /// What the message refers to, as it is written: our ids, or the calling agent's own.
+    pub references: Vec<RemoteId>,
+}
+
+/// What the token says that an agent is given with each message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// The delegation.
+    pub task: TaskId,
+    /// The agent that it was given to.
+    pub holder: AgentId,
 }
 
 /// What came in `x-queue`, checked.

@@ -33,4 +33,5 @@ mod restore;
 mod run;
 pub mod settings;
 mod submit;
+pub mod tree;
 mod wake;

@@ -73,11 +73,13 @@ pub(crate) enum Timer {
     Interrupted,
     /// The engine lets go of a terminal delegation.
     Linger,
+    /// The one that it was started for was cut, and it goes along.
+    TakenAlong,
 }
 
 impl Timer {
     /// All, in order.
-    pub(crate) const ALL: [Timer; 8] = [
+    pub(crate) const ALL: [Timer; 9] = [
         Timer::Wait,
         Timer::Deadline,
         Timer::Retry,
@@ -86,6 +88,7 @@ impl Timer {
         Timer::LockGrace,
         Timer::Interrupted,
         Timer::Linger,
+        Timer::TakenAlong,
     ];
 }
 

@@ -5,6 +5,7 @@
 //! given up; `Wake` at least once, until somebody answers; `Answer` at most once (the record stands); the rest is local.
 
 use watertight_policy::budget::Budget;
+use watertight_policy::rate;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
@@ -107,6 +108,8 @@ pub struct Dispatch {
     pub remote_task: Option<RemoteId>,
     /// The contextId toward the agent.
     pub remote_context: Option<RemoteId>,
+    /// The tree that it belongs to.
+    pub root: TaskId,
     /// The child's budget: what goes on the wire.
     pub budget: Budget,
     /// When the engine will stop it.
@@ -151,6 +154,8 @@ pub struct Refusal {
     pub again: Option<Time>,
     /// For `queue_full`: which of the bounds.
     pub bound: Option<Bound>,
+    /// What else there is to say beside the reason.
+    pub cause: Option<Box<Cause>>,
 }
 
 /// How many may wait in queues, of whom.
@@ -171,4 +176,47 @@ impl Bound {
             Bound::Agent(limit) | Bound::Caller(limit) | Bound::Tenant(limit) => limit,
         }
     }
+}
+
+/// Which limit it was, and whose.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// The chain of agents that would have become a cycle: from the first one to the one that was called.
+    Chain(Vec<AgentId>),
+    /// The budget that was in force.
+    Budget(InForce),
+    /// The delegation that has ended.
+    Ended(TaskId),
+    /// So many in such a time, from this agent.
+    Rate(AgentId, rate::Params),
+}
+
+/// A budget that did not suffice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InForce {
+    /// Where the part of it that ran out came from.
+    pub origin: Origin,
+    /// Hops that were left.
+    pub depth: u32,
+    /// Children that were left.
+    pub fanout: u32,
+    /// Time that was left.
+    pub remaining: Span,
+    /// Of a parent's: how deep its tree may be, from the root's caller on.
+    pub hops: u32,
+    /// Of a parent's: how many children it has started.
+    pub children: u32,
+}
+
+/// Where a limit came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The message's own budget.
+    Message,
+    /// The agent's configured default or maximum.
+    Configured,
+    /// The delegation that it is for.
+    Parent(TaskId),
+    /// The delegation that it seems to be for: its caller did not say.
+    Guessed(TaskId),
 }

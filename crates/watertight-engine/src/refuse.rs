@@ -40,7 +40,7 @@ impl Engine {
         let (parent, key, previous) = (live.row.parent, live.keys.pop(), live.previous.take());
         for line in lines {
             let again = again.filter(|at| *at > now);
-            self.answer(line.id, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound }));
+            self.answer(line.id, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound, cause: None }));
         }
         if let Some(key) = key {
             self.keys.remove(key);
@@ -54,11 +54,8 @@ impl Engine {
             self.await_caller(task);
             return self.set_wait_timer(task);
         }
-        if let Some(parent) = parent.and_then(|parent| self.live.get_mut(&parent)) {
-            let paid = parent.previous.as_mut().unwrap_or(&mut parent.row.turn);
-            paid.budget.refund();
-            let parent = parent.row.task;
-            self.save(parent);
+        if let Some(parent) = parent {
+            self.refund(parent);
         }
         self.remove(task);
     }

@@ -25,6 +25,7 @@ impl Engine {
         for row in rows {
             self.adopt(row);
         }
+        self.restore_tree(&tasks);
         // What holds slots and locks comes before what waits for them, and what runs before what is over but for its
         // cancel.
         for task in &tasks {
@@ -87,6 +88,7 @@ impl Engine {
                 let agent = self.agents.get(&live.row.agent).map(|agent| &agent.settings);
                 let known = known || named && agent.is_some_and(|settings| settings.lookup);
                 self.hold(task);
+                self.note_work(task);
                 self.set_timer(task, Timer::Deadline, Some(deadline));
                 if !runs_here && known && self.is_draining(task) {
                     self.suspend(task);
@@ -110,6 +112,10 @@ impl Engine {
             return;
         }
         live.attempting = alive.contains(&(task, live.row.attempt));
+        if live.row.cancel != Cancel::Owed && !live.attempting {
+            // It is here for its children alone.
+            return self.linger(task);
+        }
         self.hold(task);
         self.resume_cancel(task);
     }
@@ -171,6 +177,7 @@ impl Engine {
         if idempotent && live.row.cancel == Cancel::None {
             live.row.turn.phase = Phase::Waiting;
             live.row.turn.waiting_on = Some(Reason::OutcomeUnknown);
+            self.note_work(task);
             self.release_slot(task);
             self.release_agent_lock(task);
             return self.save(task);

@@ -12,6 +12,7 @@ use crate::input::{Fault, Outcome, Progress, Reply};
 use crate::live::{Class, Timer};
 use crate::output::{Answer, Dispatch, Output};
 use crate::record::{Cancel, Delivery, Phase, Save, TaskState};
+use crate::tree::ends_its_children;
 
 impl Engine {
     /// The turn has a slot: its row says `dispatching` from the commit on that the send stands on.
@@ -19,6 +20,11 @@ impl Engine {
         let now = self.now;
         self.accept(task);
         let Some(live) = self.live.get_mut(&task) else { return };
+        if live.row.remote_context.is_none() {
+            // Learnt meanwhile, by another message of the context.
+            let key = context_key(&live.row.principal, &live.row.agent, &live.row.context);
+            live.row.remote_context = self.contexts.get(&key).and_then(|context| context.remote.clone());
+        }
         let turn = &mut live.row.turn;
         live.floated = turn.runs_for.take();
         if let Some(runs_for) = live.floated {
@@ -54,21 +60,21 @@ impl Engine {
         if let Some(dispatch) = self.dispatch_of(task) {
             self.emit(task, Output::Send(dispatch));
         }
+        self.note_work(task);
         self.rewake(&id);
     }
 
     /// What goes out for the current turn.
     pub(crate) fn dispatch_of(&self, task: TaskId) -> Option<Dispatch> {
         let row = &self.live.get(&task)?.row;
-        let context = self.contexts.get(&context_key(&row.principal, &row.agent, &row.context));
-        let learnt = context.and_then(|context| context.remote.clone());
         Some(Dispatch {
             task,
             turn: row.turn.no,
             attempt: row.attempt,
             agent: row.agent.clone(),
             remote_task: row.remote_task.clone(),
-            remote_context: row.remote_context.clone().or(learnt),
+            remote_context: row.remote_context.clone(),
+            root: row.root,
             budget: row.turn.budget,
             deadline: row.turn.budget.deadline,
         })
@@ -122,6 +128,7 @@ impl Engine {
             self.save(task);
             self.save_beside(task, Save::Context { key, remote: remote.clone() });
         }
+        self.note_work(task);
     }
 
     /// The attempt is over.
@@ -236,6 +243,7 @@ impl Engine {
         live.class = Class::Queue;
         let (expires, id) = (live.row.turn.budget.deadline, live.row.agent.clone());
         self.save(task);
+        self.note_work(task);
         self.set_timer(task, Timer::Deadline, Some(expires));
         self.release_slot(task);
         self.release_agent_lock(task);
@@ -264,6 +272,8 @@ impl Engine {
         let stops = state.is_interrupted() && live.row.cancel == Cancel::Owed;
         let cancel_lines = if stops { Vec::new() } else { std::mem::take(&mut live.cancel_lines) };
         let is_probe = live.probe.is_some();
+        let ends_children = ends_its_children(&live.row);
+        self.note_work(task);
         self.save_record(task);
         self.emit(task, Output::Settled { task, state, reason, took, waited });
         for line in lines {
@@ -293,6 +303,10 @@ impl Engine {
             self.accepted = self.accepted.saturating_sub(1);
             self.set_timer(task, Timer::Interrupted, None);
             self.end_behind(task);
+            self.leave_parent(task);
+            if ends_children {
+                self.take_along(task);
+            }
             self.linger(task);
         } else {
             self.await_caller(task);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use watertight_policy::time::{Span, Time};
-use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, queue, retry_budget};
+use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, queue, rate, retry_budget};
 
 use crate::ids::{AgentId, Principal};
 use crate::record::Durability;
@@ -19,6 +19,8 @@ pub struct Settings {
     pub max_queued_per_tenant: usize,
     /// Whose waiting turns get more than one slot when it is their turn, among those of equal priority.
     pub weights: BTreeMap<Principal, u32>,
+    /// How often one agent may send another messages in one conversation. One more is refused (`rate_limited`).
+    pub rate: rate::Params,
     /// The agents by name. One that is missing is unknown to callers; its running work goes on.
     pub agents: BTreeMap<AgentId, AgentSettings>,
 }
@@ -30,6 +32,7 @@ impl Default for Settings {
             max_behind: 64,
             max_queued_per_tenant: 100_000,
             weights: BTreeMap::new(),
+            rate: rate::Params::default(),
             agents: BTreeMap::new(),
         }
     }

@@ -1,9 +1,7 @@
 //! A message arrives: dedupe, then the task that it names ([`crate::follow`]) or a new one, then the budget, then the
 //! walls. Nothing is kept of what is refused: no attempt, no dedupe key, no row, and the parent gets its fan-out back.
 
-use std::sync::Arc;
-
-use watertight_policy::budget::{Budget, Exhausted};
+use watertight_policy::budget::Budget;
 use watertight_policy::bulkhead::Admission;
 use watertight_policy::queue::HIGHEST;
 use watertight_policy::reason::Reason;
@@ -113,14 +111,11 @@ impl Engine {
     // ---- a new delegation --------------------------------------------------------------------------------------
 
     fn new_delegation(&mut self, s: &Submission) {
-        let (budget, parent) = match self.child_budget(s) {
-            Ok(granted) => granted,
-            Err(exhausted) => return self.refuse_line(s.line, &s.agent, exhausted_reason(exhausted), None),
+        let above = match self.above(s) {
+            Ok(above) => above,
+            Err(refusal) => return self.decline(s.line, refusal),
         };
-        let (root, depth) = match parent.and_then(|parent| self.live.get(&parent)) {
-            Some(parent) => (parent.row.root, parent.row.depth + 1),
-            None => (s.task, 0),
-        };
+        self.charge(s, &above);
         let class = self.class_of(s);
         let key = context_key(&s.principal, &s.agent, &s.context);
         let context = self.contexts.of(&key);
@@ -137,10 +132,10 @@ impl Engine {
             context: s.context.clone(),
             remote_task: None,
             remote_context: None,
-            root,
-            parent,
-            depth,
-            chain: Arc::from([]),
+            root: above.root.unwrap_or(s.task),
+            parent: above.parent,
+            depth: above.depth,
+            chain: above.chain,
             children: 0,
             redrives: s.redrives,
             state: TaskState::Submitted,
@@ -152,41 +147,10 @@ impl Engine {
             created: self.now,
             changed: self.now,
             attempt: crate::ids::Attempt(0),
-            turn: self.turn(s, 1, class, budget, parent),
+            turn: self.turn(s, 1, class, above.budget, above.parent),
         };
         self.live.insert(s.task, Box::new(Live { lingers: false, ..Live::new(row, class) }));
         self.begin_turn(s, s.task);
-    }
-
-    /// The budget of a new turn, and its parent, if we know it: the strictest of what the caller says it has and what
-    /// its parent still has. For a new child the parent pays one fan-out; a further message to a child does not start
-    /// another.
-    pub(crate) fn child_budget(&mut self, s: &Submission) -> Result<(Budget, Option<TaskId>), Exhausted> {
-        let Some(agent) = self.agents.get(&s.agent) else { return Err(Exhausted::Time) };
-        let params = agent.settings.budget;
-        let mut node = params.arrive(self.arrived(s), s.budget.remaining_s, s.budget.depth, s.budget.fanout);
-        let known = s.parent.and_then(|parent| self.live.get_mut(&parent)).filter(|parent| {
-            parent.row.principal.tenant == s.principal.tenant && parent.accepted && !parent.row.state.is_terminal()
-        });
-        if let Some(parent) = &known {
-            let has = parent.row.turn.budget;
-            node.deadline = node.deadline.min(has.deadline);
-            node.depth = node.depth.min(has.depth);
-            node.fanout = node.fanout.min(has.fanout);
-        }
-        if s.names.is_some() {
-            let fanout = node.fanout;
-            node.fanout = fanout.max(1);
-            let child = node.child(self.now, &params)?;
-            return Ok((Budget { fanout: child.fanout.min(fanout), ..child }, known.map(|parent| parent.row.task)));
-        }
-        let child = node.child(self.now, &params)?;
-        let Some(parent) = known else { return Ok((child, None)) };
-        parent.row.children += 1;
-        let (task, has) = (parent.row.task, &mut parent.row.turn.budget);
-        has.fanout = has.fanout.saturating_sub(1);
-        self.save(task);
-        Ok((child, Some(task)))
     }
 
     /// A caller's clock is not ahead of the cell's.
@@ -469,12 +433,4 @@ impl Engine {
 
 pub(crate) fn key_of(s: &Submission) -> Key {
     Key { principal: s.principal.clone(), agent: s.agent.clone(), message_id: s.message_id.clone() }
-}
-
-pub(crate) fn exhausted_reason(exhausted: Exhausted) -> Reason {
-    match exhausted {
-        Exhausted::Depth => Reason::DepthExhausted,
-        Exhausted::Fanout => Reason::FanoutExhausted,
-        Exhausted::Time => Reason::BudgetExhausted,
-    }
 }

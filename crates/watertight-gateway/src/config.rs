@@ -33,6 +33,7 @@ use std::time::Duration;
 
 use watertight_engine::ids::{AgentId, Principal};
 use watertight_engine::settings::AgentSettings;
+use watertight_policy::rate;
 use watertight_policy::time::Span;
 
 use crate::agents::AgentConfig;
@@ -80,6 +81,8 @@ pub struct Config {
     pub max_behind: usize,
     /// Accepted turns of one tenant that may wait for slots.
     pub max_queued_per_tenant: usize,
+    /// How often one agent may send another messages in one conversation.
+    pub rate: rate::Params,
     /// Who may call. None: this machine's own users, over loopback.
     pub callers: Vec<Caller>,
     /// Whom they may call.
@@ -161,6 +164,8 @@ pub struct Caller {
     pub token: Secret,
     /// The agents that it may call; `None`: all.
     pub agents: Option<Vec<AgentId>>,
+    /// The agent that it is, if it is one.
+    pub agent: Option<AgentId>,
     /// It may see metrics and change the walls.
     pub operator: bool,
     /// How many of its waiting turns go when it is its turn.
@@ -238,11 +243,12 @@ impl Config {
             max_behind: self.max_behind,
             max_queued_per_tenant: self.max_queued_per_tenant,
             weights: weighty.map(|caller| (named(caller), caller.weight)).collect(),
+            rate: self.rate,
         }
     }
 
-    /// What the gateway behind the door is started with.
-    pub fn started(&self) -> Started {
+    /// The agents.
+    pub fn specs(&self) -> Vec<AgentSpec> {
         let spec = |(name, agent): (&AgentId, &Agent)| AgentSpec {
             name: name.clone(),
             engine: agent.settings.clone(),
@@ -251,11 +257,17 @@ impl Config {
             memory: agent.memory,
             wake: Some(agent.wake.clone()).filter(Hook::is_some),
         };
+        self.agents.iter().map(spec).collect()
+    }
+
+    /// What the gateway behind the door is started with.
+    pub fn started(&self, key: InstanceKey) -> Started {
         Started {
             store: StoreSpec::File(self.store.clone()),
             kept: self.kept,
-            agents: self.agents.iter().map(spec).collect(),
+            agents: self.specs(),
             cell: self.cell(),
+            key,
             streams: hub::Limits {
                 max_outbound_events: self.server.max_outbound_events,
                 max_outbound_bytes: self.server.max_outbound_bytes,

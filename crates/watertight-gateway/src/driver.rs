@@ -9,7 +9,7 @@ mod act;
 pub(crate) mod drains;
 pub(crate) mod inbox;
 pub(crate) mod lines;
-mod reload;
+pub(crate) mod reload;
 pub(crate) mod seat;
 pub(crate) mod shared;
 pub(crate) mod shelf;

@@ -4,11 +4,13 @@
 //! A text names the agent, what happened and the limit that applied; it never invites to send again what may have
 //! reached the agent. Peers' words in it were cleaned and bounded when they came in.
 
+mod cause;
+
 use http::StatusCode;
 use watertight_a2a::error::{A2a, Detail as Datum, Error, INVALID_PARAMS, WATERTIGHT};
 use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, TaskId};
-use watertight_engine::output::Bound;
+use watertight_engine::output::{Bound, Cause};
 use watertight_engine::record::Delivery;
 use watertight_engine::settings::AgentSettings;
 use watertight_policy::reason::{Kind, Reason};
@@ -49,6 +51,7 @@ pub const fn row(reason: Reason) -> (i32, StatusCode) {
         | R::FanoutExhausted
         | R::BudgetExhausted
         | R::DelegationCycle
+        | R::ParentEnded
         | R::InputParked => (WATERTIGHT, StatusCode::CONFLICT),
         R::MessageIdConflict => (INVALID_PARAMS, StatusCode::CONFLICT),
         R::AgentUnknown => (WATERTIGHT, StatusCode::NOT_FOUND),
@@ -143,13 +146,17 @@ impl Problem {
     /// Why there is no task. `walls`: the agent's limits, for the text.
     pub fn declined(declined: Declined, agent: &AgentId, task: Option<&str>, walls: Option<&AgentSettings>) -> Problem {
         match declined {
-            Declined::Refused { reason, agent, retry_after, bound } => {
+            Declined::Refused { reason, agent, retry_after, bound, cause: why } => {
+                let why = why.as_deref();
                 let text = match bound {
                     Some(bound) => full_text(&agent, bound),
-                    None => refusal_text(reason, &agent, walls),
+                    None => refusal_text(reason, &agent, walls, why),
                 };
                 let mut problem = Problem::refusal(reason, text);
                 problem.error = problem.error.agent(agent.as_str());
+                if let Some(why) = why {
+                    problem.error = cause::told(problem.error, why);
+                }
                 // What frees up by itself is worth a second try soon.
                 let soon = matches!(reason, Reason::BulkheadFull | Reason::CellOverloaded | Reason::StoreUnavailable);
                 problem.again(retry_after.or(soon.then_some(Span::from_secs(1))))
@@ -234,8 +241,8 @@ pub struct Limits<'a> {
     pub asked: Option<f64>,
 }
 
-fn refusal_text(reason: Reason, agent: &AgentId, walls: Option<&AgentSettings>) -> String {
-    let limit = walls.and_then(|w| refusal_limit(reason, w));
+fn refusal_text(reason: Reason, agent: &AgentId, walls: Option<&AgentSettings>, why: Option<&Cause>) -> String {
+    let limit = why.map(|why| cause::text(reason, why)).or_else(|| walls.and_then(|w| refusal_limit(reason, w)));
     let said = first_sentence(reason);
     match limit {
         Some(limit) => format!("agent {agent}: {said} ({limit}). Nothing was sent."),
@@ -264,8 +271,6 @@ fn refusal_limit(reason: Reason, walls: &AgentSettings) -> Option<String> {
             ),
         ),
         (Reason::QueueFull, format!("its limit is {} queued", walls.max_queued)),
-        (Reason::DepthExhausted, format!("a call that brings no budget may make {} hops", budget.depth)),
-        (Reason::FanoutExhausted, format!("a call that brings no budget may start {} delegations", budget.fanout)),
         (Reason::BudgetExhausted, format!("{} of it are held back for the caller's own answer", budget.reserve)),
     ];
     texts.into_iter().find(|(of, _)| *of == reason).map(|(_, text)| text)

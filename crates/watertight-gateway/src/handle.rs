@@ -4,6 +4,7 @@
 //! the look-ups that the engine needs and has no store for, and waits for the engine's answer on a line; a caller that
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
+mod claims;
 mod delegations;
 mod drain;
 mod list;
@@ -20,7 +21,7 @@ use watertight_a2a::call::SendPeek;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget, WireQueue};
-use watertight_engine::output::Bound;
+use watertight_engine::output::{Bound, Cause};
 use watertight_engine::record::{Durability, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -34,6 +35,7 @@ use crate::driver::shared::{Health, Known, Shared};
 use crate::hub::{EventId, Home, Message, NoRoom, Subscription, TaskView};
 use crate::{AgentSpec, CellLimits, Kept, StartError};
 
+pub use claims::Trace;
 pub use delegations::{Rows, Tree, Whose};
 pub use drain::Drained;
 pub use queue::Queued;
@@ -69,6 +71,8 @@ pub struct NewCall {
     pub queue: WireQueue,
     /// The delegation that this one is started for, if the caller says so.
     pub parent: Option<TaskId>,
+    /// The agent that the caller is, if it is one.
+    pub from: Option<AgentId>,
     /// The W3C trace that it belongs to.
     pub trace: Trace,
     /// What it is known by in place of its messageId, if that was said.
@@ -86,17 +90,6 @@ pub enum Want {
     Stream,
     /// Only that it is accepted.
     Accepted,
-}
-
-/// Headers that go along to the agent, checked by the face.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Trace {
-    /// `traceparent`
-    pub parent: Option<String>,
-    /// `tracestate`
-    pub state: Option<String>,
-    /// `A2A-Extensions`
-    pub extensions: Option<String>,
 }
 
 /// A message that was taken on.
@@ -125,6 +118,8 @@ pub enum Declined {
         retry_after: Option<Span>,
         /// For `queue_full`: which of the bounds.
         bound: Option<Bound>,
+        /// Which limit it was, and whose.
+        cause: Option<Box<Cause>>,
     },
     /// The messageId was used before with another body.
     Conflict {
@@ -239,6 +234,7 @@ impl Handle {
             queue: call.queue,
             parent: call.parent,
             redrives: call.redrives,
+            claims: self.claims(&agent, call.from, &call.peek),
         };
         let message = Message { params: Json::assume(call.params), trace: call.trace, home: Home::here() };
         let (line, print) = (submission.line, submission.fingerprint);
@@ -451,7 +447,7 @@ impl Handle {
         self.shared.metrics.refused(agent, known, reason);
         let soon = matches!(reason, Reason::CellOverloaded | Reason::StoreUnavailable);
         let retry_after = soon.then(|| Span::from_millis(1_000));
-        Declined::Refused { reason, agent: agent.clone(), retry_after, bound: None }
+        Declined::Refused { reason, agent: agent.clone(), retry_after, bound: None, cause: None }
     }
 
     fn open_for_work(&self, agent: &AgentId, volatile: bool) -> Result<(), Declined> {

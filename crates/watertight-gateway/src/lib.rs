@@ -6,6 +6,7 @@
 //! the start and at a reload ([`http::live`]), and means [`AgentSpec`]s from then on.
 
 pub mod agents;
+mod chain;
 pub mod clock;
 pub mod config;
 pub mod driver;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use watertight_engine::ids::{AgentId, Principal};
 use watertight_engine::record::Row;
 use watertight_engine::settings::{AgentSettings, Settings};
+use watertight_policy::rate;
 use watertight_policy::time::Span;
 use watertight_store::Store;
 
@@ -79,6 +81,8 @@ pub struct Started {
     pub cell: CellLimits,
     /// Limits of streams.
     pub streams: hub::Limits,
+    /// Signs what agents are given to show for whom they work.
+    pub key: config::InstanceKey,
 }
 
 /// What a cell may hold over all agents. See [`Settings`].
@@ -92,19 +96,22 @@ pub struct CellLimits {
     pub max_queued_per_tenant: usize,
     /// Callers whose waiting turns get more than one slot when it is their turn.
     pub weights: BTreeMap<Principal, u32>,
+    /// How often one agent may send another messages in one conversation.
+    pub rate: rate::Params,
 }
 
 impl Default for CellLimits {
     fn default() -> CellLimits {
-        let Settings { max_delegations, max_behind, max_queued_per_tenant, weights, agents: _ } = Settings::default();
-        CellLimits { max_delegations, max_behind, max_queued_per_tenant, weights }
+        let Settings { max_delegations, max_behind, max_queued_per_tenant, weights, rate, agents: _ } =
+            Settings::default();
+        CellLimits { max_delegations, max_behind, max_queued_per_tenant, weights, rate }
     }
 }
 
 impl CellLimits {
     fn settings(self, agents: BTreeMap<AgentId, AgentSettings>) -> Settings {
-        let CellLimits { max_delegations, max_behind, max_queued_per_tenant, weights } = self;
-        Settings { max_delegations, max_behind, max_queued_per_tenant, weights, agents }
+        let CellLimits { max_delegations, max_behind, max_queued_per_tenant, weights, rate } = self;
+        Settings { max_delegations, max_behind, max_queued_per_tenant, weights, rate, agents }
     }
 }
 
@@ -176,7 +183,8 @@ impl Gateway {
         let Opened { store, fence, clock, rows, drains } =
             opening.await.map_err(|error| StartError::Store(error.to_string()))??;
         let hub = Arc::new(hub::Hub::new(started.streams));
-        let shared = driver::shared::Shared::new(clock.clone(), store, hub, started.cell, started.kept, drains);
+        let key = started.key;
+        let shared = driver::shared::Shared::new(clock.clone(), store, hub, started.cell, started.kept, drains, key);
         let shared = Arc::new(shared);
         let handle = handle::Handle::new(shared.clone());
         handle.configure(started.agents).await?;
@@ -233,7 +241,7 @@ fn open(spec: StoreSpec) -> Result<Opened, StartError> {
         StoreSpec::Memory => Store::memory(),
     };
     let clock = clock::Clock::anchored(lease.now);
-    let rows = store.load().map_err(|error| StartError::Store(error.to_string()))?;
+    let rows = driver::reload::under_way(&store).map_err(|error| StartError::Store(error.to_string()))?;
     // After the store, whose lock says that nobody else is here.
     let drains = Drains::open(match &spec {
         StoreSpec::File(directory) => Some(directory),

@@ -50,6 +50,11 @@ struct OfOutcome {
     reason: &'static str,
 }
 
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfToken {
+    outcome: &'static str,
+}
+
 /// All of them.
 pub struct Metrics {
     registry: Registry,
@@ -78,6 +83,7 @@ pub struct Metrics {
     inputs: Counter,
     reloads: Counter,
     pruned: Counter,
+    delegation_tokens: Family<OfToken, Counter>,
     delegations: Gauge<i64>,
     evictions: Counter<u64, AtomicU64>,
     unknown_events: Family<OfAgent, Counter>,
@@ -123,6 +129,7 @@ impl Metrics {
             inputs: Counter::default(),
             reloads: Counter::default(),
             pruned: Counter::default(),
+            delegation_tokens: Family::default(),
             delegations: Gauge::default(),
             evictions: Counter::default(),
             unknown_events: Family::default(),
@@ -159,6 +166,8 @@ impl Metrics {
         r.register("store_backlog", "Commits handed to the store and not answered yet", self.backlog.clone());
         r.register("cell_inputs", "Inputs that the cell has taken", self.inputs.clone());
         r.register("tasks_removed", "Tasks that were removed after their retention", self.pruned.clone());
+        let help = "Messages that came with an x-delegation: taken, foreign (or not whole), or not_the_holder's";
+        r.register("delegation_tokens", help, self.delegation_tokens.clone());
         r.register("cell_reloads", "Times that the cell was loaded again from its store", self.reloads.clone());
         r.register("stream_evictions", "Streams closed because their reader stayed full", self.evictions.clone());
         let help = "Events of an unknown kind in the agent's streams, which were passed over";
@@ -202,6 +211,11 @@ impl Metrics {
     pub(crate) fn woken(&self, agent: &AgentId, ok: bool) {
         let result = if ok { "ok" } else { "failed" };
         self.wakes.get_or_create(&OfWake { agent: agent.to_string(), result }).inc();
+    }
+
+    /// A message came with an `x-delegation`.
+    pub(crate) fn delegation_token(&self, outcome: &'static str) {
+        self.delegation_tokens.get_or_create(&OfToken { outcome }).inc();
     }
 
     pub(crate) fn refused(&self, agent: &AgentId, known: bool, reason: Reason) {

@@ -168,6 +168,7 @@ fn known(stored: &Stored) -> Option<([u8; 32], Known)> {
     let who = Who {
         principal: Principal { tenant: stored.tenant.as_str().into(), caller: stored.name.as_str().into() },
         agents: stored.agents.as_ref().map(|agents| agents.iter().map(|name| AgentId::new(name)).collect()),
+        agent: stored.agent.as_deref().map(AgentId::new),
         scopes: stored.scopes.iter().copied().collect(),
     };
     let expires = stored.expires_ms().map_or(Time::FAR, Time::from_millis);
@@ -197,6 +198,7 @@ mod tests {
             tenant: "acme".into(),
             scopes: vec![Scope::Caller],
             agents: Some(vec!["fx".into()]),
+            agent: Some("hotels".into()),
             created: "2026-01-01T00:00:00.000Z".into(),
             expires: expires.map(str::to_owned),
             hash: hash(key, token),
@@ -272,6 +274,7 @@ mod tests {
             tokens.holder(&key.mac("bearer", token.as_bytes()), at)
         };
         let who = holder("2026-01-31T23:59:59Z").unwrap();
+        assert_eq!(who.agent, Some(AgentId::new("hotels")));
         assert!(who.may_call(&AgentId::new("fx")) && !who.may_call(&AgentId::new("hotels")));
         assert_eq!(holder("2026-02-01T00:00:00Z"), None);
         let good = fs::read_to_string(&path).unwrap();

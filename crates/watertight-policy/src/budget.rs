@@ -131,6 +131,9 @@ pub enum Exhausted {
 }
 
 impl Budget {
+    /// Nothing is left.
+    pub const SPENT: Self = Self { deadline: Time::ZERO, depth: 0, fanout: 0 };
+
     /// The budget of one more child, paid for by this one.
     ///
     /// The child's deadline is earlier by the reserve, its depth one less, and its fan-out at most `child_fanout` and
@@ -146,6 +149,16 @@ impl Budget {
         let fanout = params.child_fanout.min(self.fanout);
         self.fanout = rest;
         Ok(Self { deadline, depth, fanout })
+    }
+
+    /// The budget of a tree's first task, on behalf of whoever calls with this one.
+    ///
+    /// Its deadline is earlier by the reserve and its depth one less, as a child's; but its fan-out is all that there is:
+    /// `child_fanout` bounds those that are started by others. Of a caller whose own tasks are not known nothing is
+    /// debited. What is asked first is answered first: depth, fan-out, time.
+    pub fn first(&self, now: Time, params: &Params) -> Result<Self, Exhausted> {
+        let child = Self { ..*self }.child(now, params)?;
+        Ok(Self { fanout: self.fanout, ..child })
     }
 
     /// Gives back the fan-out of a child that never started: a refusal (full bulkhead, open breaker) costs nothing.

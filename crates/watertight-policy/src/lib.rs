@@ -83,6 +83,7 @@ pub mod cell;
 pub mod latency;
 pub mod load;
 pub mod queue;
+pub mod rate;
 pub mod reason;
 pub mod retry_budget;
 pub mod rng;

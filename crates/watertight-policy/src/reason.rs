@@ -81,7 +81,11 @@ reasons! {
         "Too little time is left to start another delegation and still answer. Answer with what is there, or allow \
          more time at the beginning."
     DelegationCycle "delegation_cycle" Refusal
-        "The agent is already working further up in this chain of delegations. Do not delegate back to it."
+        "The agent is already at work further up in this chain of delegations, or is the caller itself, and each would wait \
+         for the other. Trying again cannot help; do this part without it, or answer with what is there."
+    ParentEnded "parent_ended" Refusal
+        "The delegation that this is for has ended, and what is started for a delegation ends with it. Do not send it \
+         again for this one; nobody waits for its result any more."
     AgentUnknown "agent_unknown" Refusal
         "There is no such agent for this caller. Check its name against the list of agents."
     AgentDraining "agent_draining" Refusal
@@ -92,7 +96,8 @@ reasons! {
     Forbidden "forbidden" Refusal
         "The credential is valid and does not allow this. Ask whoever runs the gateway for the scope or the grant."
     RateLimited "rate_limited" Refusal
-        "This caller or tenant sends more than its share. Slow down, and try again after the time given."
+        "One agent sends another more messages in this conversation than two agents need. Stop answering each message with \
+         another one; if there is more to say, try again after the time given."
     CellOverloaded "cell_overloaded" Refusal
         "The tenant's cell is at its limit. Try again shortly; other tenants are not affected."
     TooLarge "too_large" Refusal
@@ -221,6 +226,6 @@ mod tests {
     #[test]
     fn kinds() {
         let count = |kind| Reason::ALL.iter().filter(|reason| reason.kind() == kind).count();
-        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (22, 22, 3));
+        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (23, 22, 3));
     }
 }

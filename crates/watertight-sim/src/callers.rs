@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, TaskId};
-use watertight_engine::input::{Input, Named, Submission, Want, WireBudget, WireQueue};
+use watertight_engine::input::{Claims, Input, Named, Submission, Want, WireBudget, WireQueue};
 use watertight_engine::output::Answer;
 use watertight_engine::record::{Durability, Row, TaskState};
 use watertight_policy::reason::Reason;
@@ -84,6 +84,10 @@ impl World<'_> {
         let mut rng = self.dice(message, "who");
         let agent = rng.below(self.scenario.agents.len().max(1) as u64) as usize;
         let kid = self.kids.get(&message);
+        // Mostly the next one, so that chains grow; whoever is asked at random may be in the chain already.
+        let next =
+            kid.filter(|_| !message.is_multiple_of(4)).map(|kid| (kid.caller + 1) % self.scenario.agents.len().max(1));
+        let agent = next.unwrap_or(agent);
         if message >> 63 == 1 && kid.is_none() {
             return None;
         }
@@ -122,7 +126,8 @@ impl World<'_> {
         let unbudgeted = self.scenario.unbudgeted_one_in > 0 && rng.below(self.scenario.unbudgeted_one_in) == 0;
         let budget = WireBudget {
             remaining_s: (!unbudgeted).then_some(self.scenario.budget.as_secs_f64()),
-            depth: Some(3),
+            // Now and then too little for any child.
+            depth: Some(if message.is_multiple_of(16) && !self.scenario.small_commits { 1 } else { 3 }),
             fanout: Some(4),
         };
         let context = context.map(|n| format!("context-{n}").into());
@@ -210,6 +215,7 @@ impl World<'_> {
             queue: WireQueue::default(),
             parent: None,
             redrives: None,
+            claims: Claims::default(),
         };
         change(&mut submission);
         self.offer(n, Input::Submitted(Arc::new(submission)));

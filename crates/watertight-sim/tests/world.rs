@@ -56,6 +56,8 @@ fn everything_at_once_breaks_nothing() {
         "gone with the process",
         "fanout_exhausted",
         "depth_exhausted",
+        "delegation_cycle",
+        "parent_ended",
         "agent_draining",
         "shutting_down",
         "queue_full",

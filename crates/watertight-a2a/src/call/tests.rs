@@ -49,6 +49,21 @@ fn a_message_with_everything() {
 }
 
 #[test]
+fn a_delegation_token_is_text_or_nothing() {
+    let with = |token: &str| {
+        let text = format!(r#""metadata":{{{token}}},"messageId""#);
+        send(&PLAIN.replacen("\"messageId\"", &text, 1)).unwrap().delegation
+    };
+    assert_eq!(with(r#""x-delegation":"wd1.a.b""#).as_deref(), Some("wd1.a.b"));
+    for none in [r#""x":1"#, r#""x-delegation":7"#, r#""x-delegation":{"a":1}"#, r#""x-delegation":null"#] {
+        assert_eq!(with(none), None, "{none}");
+    }
+    assert_eq!(with(r#""x-delegation":"a","x-delegation":"b""#), None, "nobody knows which");
+    let beside = send(&PLAIN.replacen("{", r#"{"metadata":{"x-delegation":"b"},"#, 1)).unwrap();
+    assert_eq!(beside.delegation.as_deref(), Some("b"));
+}
+
+#[test]
 fn the_least_a_message_needs() {
     let peek = send(PLAIN).unwrap();
     assert_eq!((peek.task_id, peek.context_id, peek.budget, peek.tenant), (None, None, None, None));
@@ -115,6 +130,9 @@ fn refused_messages_name_the_path() {
         (message(r#""metadata":{"x-budget":{"fanout":"4"}}"#), "message.metadata.x-budget.fanout"),
         (message(r#""metadata":{"x-budget":{"remaining_s":"5"}}"#), "message.metadata.x-budget.remaining_s"),
         (message(r#""metadata":{"x-budget":{"remaining_s":1e999}}"#), "message.metadata.x-budget.remaining_s"),
+        (message(r#""metadata":{"x-budget":{"remaining_s":0}}"#), "message.metadata.x-budget.remaining_s"),
+        (message(r#""metadata":{"x-budget":{"remaining_s":-0.5}}"#), "message.metadata.x-budget.remaining_s"),
+        (message(r#""metadata":{"x-budget":{"remaining_s":"NaN"}}"#), "message.metadata.x-budget.remaining_s"),
         (message(r#""metadata":{"x-budget":{"task":5}}"#), "message.metadata.x-budget.task"),
         (message(r#""metadata":{"x-budget":{},"x-budget":{}}"#), "message.metadata.x-budget"),
         (message(r#""metadata":{"x-queue":5}"#), "message.metadata.x-queue"),
@@ -166,11 +184,11 @@ fn budgets_are_written_as_they_are_read() {
     assert_eq!(BudgetWire { remaining_s: Some(f64::NAN), ..Default::default() }.to_json().as_bytes(), b"{}");
     let params = PLAIN.replacen(
         "\"messageId\"",
-        "\"metadata\":{\"x-budget\":{\"depth\":99999999999,\"remaining_s\":-2}},\"messageId\"",
+        "\"metadata\":{\"x-budget\":{\"depth\":99999999999,\"remaining_s\":0.001}},\"messageId\"",
         1,
     );
     let spent = send(&params).unwrap().budget.unwrap();
-    assert_eq!((spent.depth, spent.remaining_s), (Some(u32::MAX), Some(-2.0)));
+    assert_eq!((spent.depth, spent.remaining_s), (Some(u32::MAX), Some(0.001)));
 }
 
 #[test]

@@ -102,14 +102,14 @@ fn answers_come_back_under_our_ids() {
     let from = Json::assume(
         r#"{"id":"t","generation":9007199254740993,"status":{"state":3,"message":{"messageId":"a","taskId":"t","context_id":"c","role":"ROLE_AGENT","parts":[{"text":"t c"}],"metadata":{"x-delegation":"forged"}},"u":null},
 "history":[{"messageId":"m~2","taskId":"t","referenceTaskIds":["r","q"],"parts":[]},{"contextId":null},5],
-"artifacts":[{"artifactId":"t","parts":[{"data":{"taskId":"t"}}],"metadata":{"watertight":"in an artifact it is the agent's own"}}],
+"artifacts":[{"artifactId":"t","parts":[{"data":{"taskId":"t"}}],"metadata":{"watertight":"not even in an artifact","own":1}}],
 "metadata":{"watertight":{"a":1},"k":0.10,"x-budget":{}}}"#,
     );
     assert_eq!(
         text(&task(&from, &ids)),
         r#"{"id":"T","generation":9007199254740993,"status":{"state":"TASK_STATE_COMPLETED","message":{"messageId":"a","taskId":"T","context_id":"C","role":"ROLE_AGENT","parts":[{"text":"t c"}],"metadata":{}},"u":null},
 "history":[{"messageId":"m","taskId":"T","referenceTaskIds":["our-r"],"parts":[]},{"contextId":null},5],
-"artifacts":[{"artifactId":"t","parts":[{"data":{"taskId":"t"}}],"metadata":{"watertight":"in an artifact it is the agent's own"}}],
+"artifacts":[{"artifactId":"t","parts":[{"data":{"taskId":"t"}}],"metadata":{"own":1}}],
 "metadata":{"k":0.10},"contextId":"C"}"#
     );
     let ids = Ids::new("T", "C");

@@ -1,5 +1,7 @@
 //! What a tree may spend.
 
+use watertight_engine::ids::AgentId;
+use watertight_engine::input::Submission;
 use watertight_engine::record::TaskState;
 
 use crate::world::{World, task};
@@ -28,18 +30,24 @@ fn a_child_is_cut_before_its_parent_and_gets_less_of_everything() {
 
 #[test]
 fn a_parent_pays_for_each_child_and_gets_back_what_was_refused() {
-    let mut w = World::with(|a| a.bulkhead.max_in_flight = 3);
+    let mut w = World::new();
     w.send("root");
     for m in ["a", "b"] {
-        w.send_with(m, |s| s.parent = Some(task(1)));
+        w.send_with(m, for_root);
     }
-    assert_eq!(w.row(1).turn.budget.fanout, 2);
+    assert_eq!((w.row(1).turn.budget.fanout, w.row(1).children), (2, 2));
     assert_eq!((w.row(2).root, w.row(2).parent, w.row(2).depth), (task(1), Some(task(1)), 1));
     assert_eq!(w.row(2).turn.budget.depth, 0, "strictly less than its parent's");
-    let waits = w.send_with("c", |s| s.parent = Some(task(1)));
+    let waits = w.send_with("c", for_root);
     w.hang_up(waits);
     w.replies(2, TaskState::Completed);
-    assert_eq!(w.row(1).turn.budget.fanout, 2);
+    assert_eq!((w.row(1).turn.budget.fanout, w.row(1).children), (2, 2));
+}
+
+/// Of the agent that works on the first delegation, to another one.
+fn for_root(s: &mut Submission) {
+    s.agent = AgentId::new("fx");
+    s.parent = Some(task(1));
 }
 
 #[test]
@@ -64,7 +72,7 @@ fn a_queued_child_is_cut_with_its_parent_even_if_it_set_no_deadline() {
     w.send_with("child", |s| {
         s.want = watertight_engine::input::Want::Accepted;
         s.budget = Default::default();
-        s.parent = Some(task(1));
+        for_root(s);
     });
     w.after(3_000);
     w.replies(2, TaskState::Completed);
@@ -76,11 +84,11 @@ fn an_answer_to_a_childs_question_costs_its_parent_nothing() {
     let mut w = World::with(|a| a.bulkhead.max_in_flight = 8);
     w.send_with("root", |s| s.budget.fanout = Some(1));
     assert_eq!(w.row(1).turn.budget.fanout, 1);
-    w.send_with("child", |s| s.parent = Some(task(1)));
+    w.send_with("child", for_root);
     assert_eq!(w.row(1).turn.budget.fanout, 0);
     w.replies(2, TaskState::InputRequired);
     w.log.clear();
-    w.follow_up_with("answer", 2, |s| s.parent = Some(task(1)));
+    w.follow_up_with("answer", 2, for_root);
     w.told("0 send t2 #2 turn 2 to r2");
     assert_eq!((w.row(1).turn.budget.fanout, w.row(2).turn.budget.fanout), (0, 0));
 }

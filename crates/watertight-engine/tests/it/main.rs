@@ -9,6 +9,7 @@ mod durability;
 mod native;
 mod pairs;
 mod queue;
+mod trees;
 mod turns;
 mod wake;
 mod walls;

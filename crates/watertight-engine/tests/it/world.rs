@@ -29,6 +29,8 @@ pub(crate) struct World {
     pub(crate) durable: bool,
     pending: Vec<watertight_engine::output::Commit>,
     pub(crate) attempts: BTreeMap<TaskId, Attempt>,
+    /// Parents that have ended, which a driver loads with their children.
+    pub(crate) ended_parents: Vec<TaskId>,
     /// Lines that are not answered, and whose caller is still there.
     open: BTreeSet<u64>,
     /// Lines that are not answered, and whose caller has left.
@@ -78,6 +80,7 @@ impl World {
             durable: true,
             pending: Vec::new(),
             attempts: BTreeMap::new(),
+            ended_parents: Vec::new(),
             open: BTreeSet::new(),
             left: BTreeSet::new(),
             next: 1,
@@ -117,6 +120,7 @@ impl World {
             queue: WireQueue::default(),
             parent: None,
             redrives: None,
+            claims: Default::default(),
             arrived: self.now,
         };
         change(&mut submission);
@@ -189,9 +193,13 @@ impl World {
     }
 
     pub(crate) fn cancel(&mut self, n: u64) -> u64 {
+        self.cancel_with(n, "hotels")
+    }
+
+    pub(crate) fn cancel_with(&mut self, n: u64, agent: &str) -> u64 {
         let line = self.next;
         self.next += 1;
-        let (principal, agent) = (alice(), AgentId::new("hotels"));
+        let (principal, agent) = (alice(), AgentId::new(agent));
         self.open.insert(line);
         self.give(Input::CancelAsked { line: LineId(line), principal, agent, task: task(n) });
         line
@@ -301,7 +309,9 @@ impl World {
         if !alive {
             self.rows.retain(|_, row| row.durability == Durability::Durable);
         }
-        let rows = self.rows.values().filter(|row| !row.state.is_terminal() || row.cancel.as_str() == "owed");
+        let rows = self.rows.values().filter(|row| {
+            !row.state.is_terminal() || row.cancel.as_str() == "owed" || self.ended_parents.contains(&row.task)
+        });
         let rows: Vec<Row> = rows.cloned().collect();
         let empty = Cell::new(self.settings.clone(), 7);
         let salvaged = std::mem::replace(&mut self.cell, empty).salvage();

@@ -101,6 +101,8 @@ pub enum News {
 pub struct Job {
     /// The engine's order.
     pub dispatch: Dispatch,
+    /// What the agent may show to be charged for what it starts: `x-delegation`.
+    pub delegation: String,
     /// The `params` of SendMessage as the caller sent them.
     pub message: Json,
     /// What our task ids in `referenceTaskIds` are called at the agent. Others go as they came.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use watertight_a2a::call::BUDGET_KEY;
+use watertight_a2a::call::{BUDGET_KEY, DELEGATION_KEY};
 use watertight_a2a::edit::{self, SendEdit, Set};
 use watertight_a2a::error::METHOD_NOT_FOUND;
 use watertight_a2a::event::{Body, Event};
@@ -327,7 +327,9 @@ impl<'a> Turn<'a> {
             Some(known.map_or_else(|| ours.to_owned(), |(_, remote)| remote.to_string()))
         };
         let id = |id: &'a Option<RemoteId>| id.as_deref().map_or(Set::Remove, Set::To);
-        let metadata = [(BUDGET_KEY, Some(Json::assume(budget)))];
+        let mut delegation = Vec::new();
+        watertight_a2a::text::quote(&self.job.delegation, &mut delegation);
+        let metadata = [(BUDGET_KEY, Some(Json::assume(budget))), (DELEGATION_KEY, Some(Json::assume(delegation)))];
         let tenant = self.along.tenant.as_deref().or(endpoint.tenant.as_deref()).map_or(Set::Remove, Set::To);
         edit::send_params(
             &self.job.message,

@@ -132,6 +132,7 @@ pub const SECTIONS: &[Section] = &[
         doc: "Who may call. Without any caller this machine's users may, over loopback, and all of them are operators.",
     },
     Section { path: "server", doc: "The front door: its address for others, and what it takes on at once." },
+    Section { path: "limits", doc: "What bounds agents that call agents." },
     Section { path: "drain", doc: "How the gateway stops." },
 ];
 
@@ -145,6 +146,7 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
         wake::KEYS,
         gateway::CALLERS,
         gateway::SERVER,
+        gateway::LIMITS,
         gateway::DRAIN,
     ]
     .into_iter()

@@ -12,7 +12,7 @@ use watertight_engine::ids::AgentId;
 use watertight_engine::record::Durability;
 use watertight_engine::settings::{AgentSettings, Serialize};
 use watertight_policy::time::Span;
-use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, queue, retry_budget};
+use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, queue, rate, retry_budget};
 
 use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
@@ -80,6 +80,10 @@ pub(super) fn config(
         max_delegations,
         max_behind,
         max_queued_per_tenant,
+        rate: rate::Params {
+            limit: judge.count(file.limits.agent_messages.as_ref(), 0, rate::Params::default().limit),
+            window: judge.span(file.limits.agent_messages_window.as_ref(), rate::Params::default().window),
+        },
         callers,
         agents,
         places: Places::default(),
@@ -207,7 +211,14 @@ impl Judge<'_> {
                 let message = format!("this is the token of `{}` too, and a token must tell who calls", other.name);
                 self.say(&written, message);
             }
+            let agent = caller.agent.map(|name| {
+                if !agents.contains(&AgentId::new(name.as_ref())) {
+                    self.say(&name, format!("no agent `{}` is configured", name.as_ref()));
+                }
+                AgentId::new(name.as_ref())
+            });
             callers.push(Caller {
+                agent,
                 tenant: caller.tenant.map_or_else(|| name.as_ref().clone(), Spanned::into_inner),
                 name: name.into_inner(),
                 token,

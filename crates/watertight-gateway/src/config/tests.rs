@@ -83,7 +83,7 @@ fn a_whole_file() {
     let callers: Vec<(&str, &str, bool)> =
         config.callers.iter().map(|c| (c.name.as_str(), c.tenant.as_str(), c.operator)).collect();
     assert_eq!(callers, [("alice", "acme", false), ("ops", "ops", true)]);
-    assert_eq!(config.started().agents.len(), 2);
+    assert_eq!(config.specs().len(), 2);
 }
 
 #[test]

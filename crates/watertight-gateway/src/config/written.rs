@@ -20,6 +20,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) drain: Drain,
     #[serde(default)]
+    pub(super) limits: Limits,
+    #[serde(default)]
     pub(super) callers: BTreeMap<Text, Caller>,
     #[serde(default)]
     pub(super) agents: BTreeMap<Text, Agent>,
@@ -59,11 +61,19 @@ pub(super) struct Drain {
     pub(super) limit: Option<Text>,
 }
 
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Limits {
+    pub(super) agent_messages: Option<Spanned<u32>>,
+    pub(super) agent_messages_window: Option<Text>,
+}
+
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Caller {
     pub(super) token: Option<Text>,
     pub(super) tenant: Option<Text>,
+    pub(super) agent: Option<Text>,
     pub(super) agents: Option<Vec<Text>>,
     pub(super) weight: Option<Spanned<u32>>,
     #[serde(default)]

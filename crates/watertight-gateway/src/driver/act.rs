@@ -153,6 +153,7 @@ impl Driver {
                     agent: refusal.agent,
                     retry_after,
                     bound: refusal.bound,
+                    cause: refusal.cause,
                 })
             }
             Answer::Conflict { first } => Told::Declined(Declined::Conflict { first }),
@@ -244,7 +245,7 @@ pub(crate) fn collapse(shared: &Shared) {
 }
 
 pub(super) fn refused(agent: &AgentId, reason: Reason, retry_after: Option<Span>) -> Told {
-    Told::Declined(Declined::Refused { reason, agent: agent.clone(), retry_after, bound: None })
+    Told::Declined(Declined::Refused { reason, agent: agent.clone(), retry_after, bound: None, cause: None })
 }
 
 async fn attempt_of(
@@ -266,6 +267,7 @@ async fn attempt_of(
     };
     let extensions = header(message.trace.extensions.as_ref());
     let job = Job {
+        delegation: shared.chain.token(dispatch.root, dispatch.task, &dispatch.agent),
         dispatch,
         traceparent: header(traceparent(&message.trace).as_ref()),
         tracestate: header(message.trace.state.as_ref()),

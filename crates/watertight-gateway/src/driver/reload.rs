@@ -12,6 +12,7 @@ use watertight_engine::cell::Cell;
 use watertight_engine::ids::{Attempt, Key, LineId, TaskId};
 use watertight_engine::input::Input;
 use watertight_engine::record::Row;
+use watertight_engine::tree::ends_its_children;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
 use watertight_store::{ReadError, Record, Store};
@@ -108,7 +109,7 @@ impl Driver {
             let lease = store.relet().map_err(|error| error.to_string())?;
             // From the lease on, however long loading takes.
             shared.clock.advance_to(lease.now);
-            let mut rows = store.load().map_err(|error| error.to_string())?;
+            let mut rows = under_way(&store).map_err(|error| error.to_string())?;
             rows.extend(shared.shelf.live());
             Ok((lease.fence, rows))
         };
@@ -282,6 +283,19 @@ async fn asked_anew(store: &Store, inputs: Vec<Input>) -> Vec<Input> {
 async fn stored_row(store: &Store, task: TaskId) -> Option<Row> {
     let store = store.clone();
     tokio::task::spawn_blocking(move || store.task(task)).await.ok()?.ok()?
+}
+
+/// What is under way, and the parents that were cut before their children were: those go along.
+pub(crate) fn under_way(store: &Store) -> Result<Vec<Row>, ReadError> {
+    let mut rows = store.load()?;
+    let known: BTreeSet<TaskId> = rows.iter().map(|row| row.task).collect();
+    let children = rows.iter().filter(|row| !row.state.is_terminal());
+    let ended: BTreeSet<TaskId> =
+        children.filter_map(|row| row.parent).filter(|parent| !known.contains(parent)).collect();
+    for parent in ended {
+        rows.extend(store.task(parent)?.filter(ends_its_children));
+    }
+    Ok(rows)
 }
 
 /// A stored record's parts. One that cannot be read is passed over: the row tells the state.

@@ -17,7 +17,9 @@ use super::lines::Lines;
 use super::seat::Seat;
 use super::shelf::Shelf;
 use crate::agents::Agent;
+use crate::chain::Chain;
 use crate::clock::Clock;
+use crate::config::InstanceKey;
 use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
@@ -62,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) wakes: Wakes,
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
+    /// Signs for whom agents work.
+    pub(crate) chain: Chain,
     /// Limits of the cell; the agents in it are those of `known`.
     limits: Mutex<CellLimits>,
     /// How long the store keeps what has ended.
@@ -89,6 +93,7 @@ impl Shared {
         limits: CellLimits,
         kept: Kept,
         drains: Drains,
+        key: InstanceKey,
     ) -> Shared {
         Shared {
             clock,
@@ -103,6 +108,7 @@ impl Shared {
             wakes: Wakes::default(),
             metrics: Metrics::new(),
             figures: Figures::default(),
+            chain: Chain::new(key),
             limits: Mutex::new(limits),
             kept: watch::Sender::new(kept),
             known: RwLock::default(),

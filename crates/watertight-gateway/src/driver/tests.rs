@@ -55,6 +55,7 @@ async fn start_in(store: StoreSpec, agents: Vec<AgentSpec>) -> Handle {
         agents,
         cell: CellLimits { max_delegations: 1_000, max_behind: 8, ..CellLimits::default() },
         streams: Limits::default(),
+        key: crate::config::InstanceKey::generate().unwrap(),
     };
     Gateway::start(started).await.unwrap().handle
 }
@@ -82,6 +83,7 @@ fn call(message: Value, want: Want) -> NewCall {
         parent: None,
         key: None,
         redrives: None,
+        from: None,
         trace: Trace::default(),
     }
 }

@@ -71,6 +71,7 @@ fn a_refusal_names_agent_limit_and_time() {
         agent: AgentId::new("hotels"),
         retry_after: None,
         bound: None,
+        cause: None,
     };
     let problem = Problem::declined(refused, &AgentId::new("hotels"), None, Some(&AgentSettings::default()));
     assert_eq!(problem.status.as_u16(), 503);

@@ -98,9 +98,11 @@ impl Handle {
         let message = read.and_then(|body| Message::from_bytes(body.bytes)).ok_or(NotRedriven::NoMessage)?;
         let minted = mint_context(self.now()).map_err(|_| NotRedriven::Unreadable(Reason::Internal))?;
         let params = edit::with_message_id(&message.params, &format!("redrive-{minted}"));
-        let Ok(Call::Send(Send { peek, params })) = Call::parse(Method::SendMessage, Some(params)) else {
+        let Ok(Call::Send(Send { mut peek, params })) = Call::parse(Method::SendMessage, Some(params)) else {
             return Err(NotRedriven::NoMessage);
         };
+        // Whom it was for may be over; it is run for whoever asks now.
+        peek.delegation = None;
         let call = NewCall {
             principal: old.principal.clone(),
             agent: old.agent.clone(),
@@ -112,6 +114,7 @@ impl Handle {
             budget: WireBudget::default(),
             queue: Default::default(),
             parent: None,
+            from: None,
             trace: message.trace,
             key: Some(redrive_of(old.task)),
             redrives: Some(first),

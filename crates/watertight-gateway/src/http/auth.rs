@@ -44,6 +44,8 @@ pub struct Who {
     pub principal: Principal,
     /// The agents that it may call; `None`: all.
     pub(crate) agents: Option<BTreeSet<AgentId>>,
+    /// The agent that it is, if it is one.
+    pub agent: Option<AgentId>,
     /// What it may do.
     pub scopes: BTreeSet<Scope>,
 }
@@ -100,6 +102,7 @@ impl Auth {
                 who: Arc::new(Who {
                     principal: Principal { tenant: caller.tenant.as_str().into(), caller: caller.name.as_str().into() },
                     agents: caller.agents.as_ref().map(|agents| agents.iter().cloned().collect()),
+                    agent: caller.agent.clone(),
                     scopes: match caller.operator {
                         true => BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]),
                         false => BTreeSet::from([Scope::Caller]),
@@ -110,7 +113,7 @@ impl Auth {
         let public_host = public_url.and_then(|url| url.parse::<Uri>().ok()?.host().map(str::to_owned));
         let principal = Principal { tenant: "local".into(), caller: "local".into() };
         let scopes = BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]);
-        let everybody = Arc::new(Who { principal, agents: None, scopes });
+        let everybody = Arc::new(Who { principal, agents: None, agent: None, scopes });
         Auth { key, known, tokens, clock, public_host, everybody }
     }
 
@@ -231,6 +234,7 @@ mod tests {
             tenant: "acme".to_owned(),
             token: Secret::new(format!("token-of-{name}")),
             agents,
+            agent: None,
             operator,
             weight: 1,
         };

@@ -181,6 +181,8 @@ pub(super) fn one(router: &Router, row: &Row, now: Time) -> Value {
         "parent": row.parent.map(|parent| parent.to_string()),
         "root": row.root.to_string(),
         "depth": row.depth,
+        "chain": row.chain.iter().map(AgentId::as_str).collect::<Vec<_>>(),
+        "children": row.children,
         "turn": row.turn.no,
         "attempts": row.turn.attempts,
         "created": time::write(millis(row.created)),

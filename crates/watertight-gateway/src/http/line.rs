@@ -205,6 +205,7 @@ impl Line<'_> {
             budget: WireBudget { remaining_s: budget.remaining_s, depth: budget.depth, fanout: budget.fanout },
             queue,
             parent: budget.task.as_deref().and_then(TaskId::parse),
+            from: self.who.agent.clone(),
             trace: trace(&self.head.headers),
             key,
             redrives: None,

@@ -32,6 +32,9 @@ pub struct Stored {
     /// The agents that may be called with it; `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
+    /// The agent that calls with it; `None`: no agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
     /// When it was made, RFC 3339.
     pub created: String,
     /// From when on it is not good any more, RFC 3339; `None`: never.

@@ -205,6 +205,9 @@ pub(super) enum TasksCommand {
     Tree {
         /// Its id.
         id: String,
+        /// Draw it no wider than this. Without it, no wider than the terminal.
+        #[arg(long, value_name = "N")]
+        columns: Option<usize>,
     },
 }
 

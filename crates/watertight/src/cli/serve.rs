@@ -32,7 +32,8 @@ pub(super) async fn run(args: ServeArgs) -> Result<Code, Failure> {
         Failure::new(Code::Failed, format!("{} cannot be listened on: {e}{help}", config.listen))
     })?;
     let addr = listener.local_addr().map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
-    let gateway = Gateway::start(config.started()).await.map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
+    let gateway =
+        Gateway::start(config.started(key.clone())).await.map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
 
     let (handle, draining) = (gateway.handle.clone(), CancellationToken::new());
     let (file, listen) = (args.config.clone(), args.listen);

@@ -29,11 +29,10 @@ pub(super) async fn run(args: TasksArgs) -> Result<Code, Failure> {
         }
         TasksCommand::Show { id, agent } => match of_any(&client, agent, "GetTask", &id).await {
             Ok((agent, task)) => {
-                // How it stands in the queue, and since when nothing is heard, only the gateway itself knows.
-                let under_way = !json && matches!(state_of(&task).0.as_str(), "SUBMITTED" | "WORKING");
-                let row = match under_way {
-                    true => client.api(Method::GET, &format!("/v1/delegations/{id}")).await.unwrap_or_default(),
-                    false => Value::Null,
+                // How it stands in its tree and in the queue, and since when nothing is heard, only the gateway itself knows.
+                let row = match json {
+                    false => client.api(Method::GET, &format!("/v1/delegations/{id}")).await.unwrap_or_default(),
+                    true => Value::Null,
                 };
                 show(&agent, &task, &row, json);
                 Ok(Code::Ok)
@@ -62,7 +61,7 @@ pub(super) async fn run(args: TasksArgs) -> Result<Code, Failure> {
             }
             Ok(Code::Ok)
         }
-        TasksCommand::Tree { id } => tree::run(&client, &id, json).await,
+        TasksCommand::Tree { id, columns } => tree::run(&client, &id, columns, json).await,
     }
 }
 
@@ -182,11 +181,17 @@ async fn row(client: &Client, id: &str, as_json: bool) -> Result<Code, Failure> 
     for (name, value) in names.iter().map(|name| (name, text(&row[*name]))).filter(|(_, value)| !value.is_empty()) {
         output::line(&format!("{name:10} {}", value.strip_prefix("TASK_STATE_").unwrap_or(&value)));
     }
-    for (name, value) in progress(&row) {
+    for (name, value) in progress(&row).into_iter().chain(chain(&row).map(|chain| ("chain", chain))) {
         output::line(&format!("{name:10} {value}"));
     }
     output::note("it is another caller's: what was said in it is not shown");
     Ok(Code::Ok)
+}
+
+/// The agents that this came through, if it came through any.
+fn chain(row: &Value) -> Option<String> {
+    let above: Vec<String> = row["chain"].as_array().into_iter().flatten().map(text).collect();
+    (!above.is_empty()).then(|| format!("{} → {}", above.join(" → "), text(&row["agent"])))
 }
 
 /// The agent that a task is with.
@@ -328,7 +333,11 @@ fn show(agent: &str, task: &Value, row: &Value, as_json: bool) {
     if let Some(ours) = task["metadata"]["watertight"].as_object() {
         rows.extend(ours.iter().filter(|(name, _)| *name != "agent").map(|(name, value)| (name.as_str(), text(value))));
     }
-    rows.extend(progress(row));
+    if matches!(state_of(task).0.as_str(), "SUBMITTED" | "WORKING") {
+        rows.extend(progress(row));
+    }
+    rows.extend(row["parent"].as_str().map(|parent| ("parent", safe_line(parent))));
+    rows.extend(chain(row).map(|chain| ("chain", chain)));
     for (name, value) in rows {
         output::line(&format!("{:10} {value}", safe_line(name)));
     }

@@ -24,7 +24,7 @@ pub(super) fn run(args: TokenArgs) -> Result<Code, Failure> {
 }
 
 fn make(files: &Files, new: &NewToken, as_json: bool) -> Result<Code, Failure> {
-    if let Some(agent) = new.agents.iter().flatten().find(|agent| !files.agents.contains(agent)) {
+    if let Some(agent) = new.agents.iter().flatten().chain(&new.agent).find(|agent| !files.agents.contains(agent)) {
         let there = if files.agents.is_empty() { "none".to_owned() } else { files.agents.join(", ") };
         return Err(Failure::usage(format!("no agent {} is configured; known: {there}", safe_line(agent))));
     }
@@ -41,6 +41,7 @@ fn make(files: &Files, new: &NewToken, as_json: bool) -> Result<Code, Failure> {
         tenant: new.tenant.clone().unwrap_or_else(|| new.name.clone()),
         scopes,
         agents: new.agents.clone(),
+        agent: new.agent.clone(),
         created: time::write(now),
         expires: new.expires.map(|span| time::write(now.saturating_add_unsigned(span.as_millis()))),
         hash: tokens::hash(&key, &token),
@@ -140,6 +141,7 @@ fn shown(token: &Stored) -> Value {
         "tenant": token.tenant,
         "scopes": token.scopes,
         "agents": token.agents,
+        "agent": token.agent,
         "created": token.created,
         "expires": token.expires,
     })

@@ -44,5 +44,6 @@ mod streams;
 mod tidy;
 mod tokens;
 mod trace;
+mod trees;
 mod wake;
 mod walls;

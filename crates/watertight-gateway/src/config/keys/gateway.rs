@@ -115,6 +115,17 @@ pub(super) const CALLERS: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "callers.*.agent",
+        kind: Kind::Name,
+        otherwise: "it is no agent",
+        example: "\"hotels\"",
+        doc: "The agent that calls with this token.",
+        more: "What it sends is then known to come from that agent: cycles are found, and its own work is charged, \
+               even if it passes nothing on of what it was given.",
+        read: Read::Caller(|c| Value::text(c.agent.as_ref())),
+        ..KEY
+    },
+    Key {
         path: "callers.*.operator",
         kind: Kind::Flag,
         default: Some("false"),
@@ -295,3 +306,26 @@ pub(super) const DRAIN: &[Key] = &[Key {
     read: Read::Gateway(|c| Value::time(c.drain)),
     ..KEY
 }];
+
+pub(super) const LIMITS: &[Key] = &[
+    Key {
+        path: "limits.agent_messages",
+        kind: Kind::Count,
+        default: Some("30"),
+        doc: "Messages that one agent may send another in one conversation within the window; one more is refused \
+              (rate_limited).",
+        more: "It ends two agents that thank each other for ever. A conversation is a contextId, else a tree. 0: no limit. \
+               Callers that are no agents, and work for none, are not counted.",
+        read: Read::Gateway(|c| Value::Count(c.rate.limit.into())),
+        ..KEY
+    },
+    Key {
+        path: "limits.agent_messages_window",
+        kind: Kind::Duration,
+        default: Some("\"2m\""),
+        doc: "That window.",
+        more: "It slides: there are never more in any time of this length. 0: no limit.",
+        read: Read::Gateway(|c| Value::Span(c.rate.window)),
+        ..KEY
+    },
+];

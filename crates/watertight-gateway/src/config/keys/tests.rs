@@ -125,6 +125,10 @@ fn what_is_written_is_what_is_in_force() {
         let source = match key.path {
             "agents.*.reserve" => saying(key, written).replace("reserve =", "budget = \"1m\"\nreserve ="),
             "agents.*.max_budget" => saying(key, written).replace("max_budget =", "budget = \"5s\"\nmax_budget ="),
+            "callers.*.agent" => saying(key, written) + "\n[agents.acme]\nurl = \"http://127.0.0.1:1\"\n",
+            "agents.*.queue_ttl_max" => {
+                saying(key, written).replace("queue_ttl_max =", "queue_ttl = \"5s\"\nqueue_ttl_max =")
+            }
             "store.retention" => saying(key, written).replace("retention =", "dedupe_window = \"1s\"\nretention ="),
             "agents.*.queue_ttl_max" => {
                 saying(key, written).replace("queue_ttl_max =", "queue_ttl = \"5s\"\nqueue_ttl_max =")

@@ -50,6 +50,7 @@ It needs the token of an operator where the gateway has callers.";
 pub(super) const TOKEN_HELP: &str = "Examples:
   watertight token new trips --tenant acme --agents hotels,flights --expires 90d > trips.token
   watertight token new ops --tenant acme --scope operator
+  watertight token new hotels --agent hotels > hotels.token
   watertight token list
   watertight token revoke 3f9a1c2b
 
@@ -201,6 +202,9 @@ pub(in crate::cli) struct NewToken {
     /// The agents that may be called with it, separated by commas. Without it, all.
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub(in crate::cli) agents: Option<Vec<String>>,
+    /// The agent that calls with it: what it sends is then known to come from that agent.
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) agent: Option<String>,
     /// How long it is good, such as 90d or 12h. Without it, until it is revoked.
     #[arg(long, value_name = "TIME", value_parser = lasting)]
     pub(in crate::cli) expires: Option<Span>,
