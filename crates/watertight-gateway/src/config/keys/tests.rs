@@ -130,9 +130,6 @@ fn what_is_written_is_what_is_in_force() {
                 saying(key, written).replace("queue_ttl_max =", "queue_ttl = \"5s\"\nqueue_ttl_max =")
             }
             "store.retention" => saying(key, written).replace("retention =", "dedupe_window = \"1s\"\nretention ="),
-            "agents.*.queue_ttl_max" => {
-                saying(key, written).replace("queue_ttl_max =", "queue_ttl = \"5s\"\nqueue_ttl_max =")
-            }
             _ => saying(key, written),
         };
         let config = parse(&source).unwrap_or_else(|e| panic!("{}: {e}", key.path));

@@ -31,7 +31,7 @@ const HEAD: [&str; 11] =
     ["TASK", "AGENT", "CALLER", "STATE", "DELIVERY", "TIME", "TIME LEFT", "CHILDREN", "HOPS LEFT", "TRIES", "REASON"];
 
 /// What gives way where there is no room for it.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step::LeaveOut("CALLER"),
     Step::LeaveOut("DELIVERY"),
     Step::Brief("TASK"),
@@ -41,6 +41,7 @@ const STEPS: [Step; 9] = [
     Step::LeaveOut("TIME LEFT"),
     Step::LeaveOut("HOPS LEFT"),
     Step::LeaveOut("TIME"),
+    Step::LeaveOut("REASON"),
 ];
 
 fn drawn(tree: &Value, asked: &str, room: Option<usize>, color: bool) -> String {
