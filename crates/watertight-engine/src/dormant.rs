@@ -63,9 +63,11 @@ impl Engine {
         if self.drowsy.is_empty() {
             return;
         }
-        // Agents are only ever added, so there are no more names than there were agents.
-        for agent in self.agents.keys().filter(|agent| !self.agent_names.contains(agent)).cloned().collect::<Vec<_>>() {
-            self.agent_names.push(agent);
+        // Agents are only ever added, and only here are they numbered.
+        if self.agent_names.len() < self.agents.len() {
+            let names = &mut self.agent_names;
+            let new: Vec<_> = self.agents.keys().filter(|agent| !names.contains(agent)).cloned().collect();
+            names.extend(new);
         }
         for _ in 0..DOZE.min(self.drowsy.len()) {
             let Some(task) = self.drowsy.pop_front() else { return };
