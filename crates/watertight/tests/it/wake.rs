@@ -63,7 +63,7 @@ fn a_hibernated_agent_is_woken_and_its_messages_are_kept() {
         assert_eq!(state(&ended), "COMPLETED", "{ended}");
     }
     assert_eq!(peer.executions(), 2);
-    assert_eq!(shown(&gateway, "nap")["state"], "admitting");
+    eventually(ms(5000), "it is seen to be awake", || (shown(&gateway, "nap")["state"] == "admitting").then_some(()));
     let calls = hook.received().len();
     client.send("nap", "third").unwrap();
     assert_eq!(hook.received().len(), calls, "nobody wakes who is awake");
