@@ -12,6 +12,7 @@
 //! | [`backoff`] | how long to wait, by our own ladder or by the agent's `Retry-After` |
 //! | [`retry_budget`] | whether one more retry is covered by traffic |
 //! | [`acceptance`] | whether what an agent returned is a result |
+//! | [`boundary`] | how what a peer wrote is shown to a model |
 //! | [`queue`] | which of what waits for an agent goes next: priority, fair turns, age |
 //! | [`latency`], [`load`] | how long turns took and waited lately, how many came |
 //! | [`sizing`] | how many slots an agent needs: Little's law |
@@ -76,6 +77,7 @@
 
 pub mod acceptance;
 pub mod backoff;
+pub mod boundary;
 pub mod breaker;
 pub mod budget;
 pub mod bulkhead;
