@@ -9,7 +9,7 @@ use crate::json::{Json, Kind, Value};
 use crate::splice::{Op, Splices, quoted};
 
 /// Metadata members that peers may not set toward our callers.
-pub const RESERVED: [&str; 3] = ["watertight", "x-budget", "x-delegation"];
+pub const RESERVED: [&str; 4] = ["watertight", "x-budget", "x-delegation", "x-queue"];
 
 /// What to do with a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,6 +92,13 @@ pub fn send_params(params: &Json, edit: &SendEdit<'_>) -> Json {
     }
     splices.object(root, root_ops);
     splices.apply(params)
+}
+
+/// A caller's metadata without what is only said to us, or only ours to say.
+pub fn without_ours(metadata: &Json) -> Json {
+    let mut splices = Splices::default();
+    splices.object(metadata.value(), RESERVED.map(Op::Remove).into());
+    splices.apply(metadata)
 }
 
 /// The same message under another id.

@@ -4,6 +4,7 @@
 //! the look-ups that the engine needs and has no store for, and waits for the engine's answer on a line; a caller that
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
+mod cancel;
 mod claims;
 mod delegations;
 mod drain;
@@ -259,27 +260,6 @@ impl Handle {
             (_, stream) => stream,
         };
         Ok(Accepted { task, replay, view, stream })
-    }
-
-    /// Cancels a task, and gives it as it is afterwards.
-    pub async fn cancel(&self, principal: Principal, agent: AgentId, task: TaskId) -> Result<TaskView, Declined> {
-        let live = self.shared.hub.live(task).filter(|live| live.belongs_to(&principal, &agent));
-        if live.and_then(|live| live.view()).is_none() {
-            let view = self.stored_view(&principal, &agent, task).await?;
-            return if view.state == TaskState::Canceled { Ok(view) } else { Err(Declined::NotCancelable) };
-        }
-        if self.shared.health() == Health::NoStore {
-            return Err(self.refused(&agent, Reason::StoreUnavailable));
-        }
-        let line = self.shared.lines.mint();
-        let (by, to) = (principal.clone(), agent.clone());
-        let told =
-            self.ask(line, &agent, task, false, Input::CancelAsked { line, principal: by, agent: to, task }).await?;
-        match told {
-            Told::Task { view: Some(view), .. } => Ok(*view),
-            Told::Task { view: None, .. } => self.stored_view(&principal, &agent, task).await,
-            Told::Declined(declined) => Err(declined),
-        }
     }
 
     /// A task of this caller with this agent.

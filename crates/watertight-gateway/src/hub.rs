@@ -4,6 +4,7 @@
 //! state waits until its commit is on disk, and everything that came after it waits behind it. The attempt that relays
 //! an agent's events never waits for a reader: a reader that stays full is closed with an error that says how to resume.
 
+mod along;
 mod kept;
 mod live;
 mod reader;

@@ -22,8 +22,8 @@ pub enum Operation<'a> {
     SendStreamingMessage(&'a Json),
     /// The task.
     GetTask(&'a str),
-    /// The task.
-    CancelTask(&'a str),
+    /// The task, and what is said with it.
+    CancelTask(&'a str, Option<&'a Json>),
     /// The task.
     SubscribeToTask(&'a str),
     /// A page of the tasks of a context, with their histories.
@@ -44,7 +44,7 @@ impl Operation<'_> {
             Operation::SendMessage(_) => Method::SendMessage,
             Operation::SendStreamingMessage(_) => Method::SendStreamingMessage,
             Operation::GetTask(_) => Method::GetTask,
-            Operation::CancelTask(_) => Method::CancelTask,
+            Operation::CancelTask(..) => Method::CancelTask,
             Operation::SubscribeToTask(_) => Method::SubscribeToTask,
             Operation::ListTasks { .. } => Method::ListTasks,
         }
@@ -53,7 +53,7 @@ impl Operation<'_> {
     /// Whether a task is asked about, so that "not found" can be about nothing else.
     pub fn names_task(&self) -> bool {
         match self {
-            Operation::GetTask(_) | Operation::CancelTask(_) | Operation::SubscribeToTask(_) => true,
+            Operation::GetTask(_) | Operation::CancelTask(..) | Operation::SubscribeToTask(_) => true,
             Operation::SendMessage(_) | Operation::SendStreamingMessage(_) | Operation::ListTasks { .. } => false,
         }
     }
@@ -62,9 +62,10 @@ impl Operation<'_> {
     pub fn params(&self, tenant: Option<&str>) -> Bytes {
         match self {
             Operation::SendMessage(params) | Operation::SendStreamingMessage(params) => (*params).clone().into_bytes(),
-            Operation::GetTask(id) | Operation::CancelTask(id) | Operation::SubscribeToTask(id) => {
+            Operation::GetTask(id) | Operation::SubscribeToTask(id) => {
                 crate::jsonrpc::task_params(id, tenant, None).into()
             }
+            Operation::CancelTask(id, said) => about(tenant, Some(id), *said),
             Operation::ListTasks { context, page_size, history_length } => {
                 let mut out = Vec::new();
                 let mut object = ObjectWriter::open(&mut out);
@@ -183,13 +184,13 @@ pub fn write(operation: &Operation<'_>, base: &Base, tenant: Tenant<'_>, by_get:
             task(id, "");
             (Verb::Get, Bytes::new())
         }
-        Operation::CancelTask(id) => {
+        Operation::CancelTask(id, said) => {
             task(id, ":cancel");
-            (Verb::Post, about(tenant))
+            (Verb::Post, about(tenant.name(), None, *said))
         }
         Operation::SubscribeToTask(id) => {
             task(id, ":subscribe");
-            if by_get { (Verb::Get, Bytes::new()) } else { (Verb::Post, about(tenant)) }
+            if by_get { (Verb::Get, Bytes::new()) } else { (Verb::Post, about(tenant.name(), None, None)) }
         }
         Operation::ListTasks { context, page_size, history_length } => {
             target.push_str("/tasks");
@@ -212,12 +213,20 @@ pub fn write(operation: &Operation<'_>, base: &Base, tenant: Tenant<'_>, by_get:
     Request { verb, target, body }
 }
 
-/// The body of a request whose operation is all in its path. An object, since some servers parse what is announced as JSON.
-fn about(tenant: Tenant<'_>) -> Bytes {
-    let Some(tenant) = tenant.name() else { return Bytes::from_static(b"{}") };
+/// What a task is asked: the whole params in JSON-RPC; in HTTP+JSON, where its id is in the path, the body. Always an object, since
+/// some servers parse what is announced as JSON.
+fn about(tenant: Option<&str>, id: Option<&str>, metadata: Option<&Json>) -> Bytes {
     let mut out = Vec::new();
     let mut object = ObjectWriter::open(&mut out);
-    object.string("tenant", tenant);
+    if let Some(tenant) = tenant {
+        object.string("tenant", tenant);
+    }
+    if let Some(id) = id {
+        object.string("id", id);
+    }
+    if let Some(metadata) = metadata {
+        object.raw("metadata", metadata.as_bytes());
+    }
     object.close();
     out.into()
 }

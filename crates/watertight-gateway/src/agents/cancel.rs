@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use watertight_a2a::error::A2a;
 use watertight_a2a::event::Event;
+use watertight_a2a::json::Json;
 use watertight_a2a::rest::outbound::Operation;
 use watertight_engine::ids::RemoteId;
 use watertight_engine::input::CancelAnswer;
@@ -24,20 +25,20 @@ impl Agent {
         let left = Duration::from_micros(until.since(self.asker.clock.now()).as_micros());
         let (tenant, extensions) = (named.tenant.clone(), named.extensions.clone());
         let along = Along { tenant, extensions, ..Along::default() };
-        let asked = timeout(LIMIT.min(left), self.try_cancel(remote_task, &along));
+        let asked = timeout(LIMIT.min(left), self.try_cancel(remote_task, named.said.as_ref(), &along));
         let answer = asked.await.unwrap_or(CancelAnswer::Failed);
         tracing::debug!(agent = %self.asker.config.name, ?answer, "CancelTask");
         answer
     }
 
-    async fn try_cancel(&self, remote_task: &RemoteId, along: &Along) -> CancelAnswer {
+    async fn try_cancel(&self, remote_task: &RemoteId, said: Option<&Json>, along: &Along) -> CancelAnswer {
         let Ok(_place) = self.cancels.acquire().await else { return CancelAnswer::Failed };
         let endpoints = self.cards.endpoints();
-        let answer = self.cancel_at(&endpoints, remote_task, along).await;
+        let answer = self.cancel_at(&endpoints, remote_task, said, along).await;
         match (answer, &endpoints.former) {
             // The card may have changed since the task began, and the task be known where the agent was before.
             (Ok(CancelAnswer::NotFound) | Err(_), Some(former)) => {
-                match (answer, self.cancel_at(former, remote_task, along).await) {
+                match (answer, self.cancel_at(former, remote_task, said, along).await) {
                     (_, Ok(answer)) | (Ok(answer), Err(_)) | (Err(answer), Err(_)) => answer,
                 }
             }
@@ -50,13 +51,14 @@ impl Agent {
         &self,
         endpoints: &Endpoints,
         remote_task: &RemoteId,
+        said: Option<&Json>,
         along: &Along,
     ) -> Result<CancelAnswer, CancelAnswer> {
         let asked = async |operation: Operation<'_>| {
             let result = self.ask(endpoints, endpoints.first(), &operation, along).await.1?;
             Ok(Event::read_task_result(&result).ok().filter(|event| event.task_id() == Some(remote_task)))
         };
-        let failure: super::fault::Failure = match asked(Operation::CancelTask(remote_task)).await {
+        let failure: super::fault::Failure = match asked(Operation::CancelTask(remote_task, said)).await {
             Ok(event) => return Ok(judge(event, CancelAnswer::GoesOn)),
             Err(failure) => failure,
         };

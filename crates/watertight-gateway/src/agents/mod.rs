@@ -349,6 +349,8 @@ pub struct Named {
     pub tenant: Option<Arc<str>>,
     /// A2A-Extensions: an agent that requires one does so for every operation.
     pub extensions: Option<HeaderValue>,
+    /// The metadata of the cancel itself.
+    pub said: Option<Json>,
 }
 
 impl Named {
@@ -356,7 +358,7 @@ impl Named {
     pub fn of(params: &Json, extensions: Option<HeaderValue>) -> Named {
         let tenant = params.value().get("tenant").and_then(|tenant| tenant.as_exact_str());
         let tenant = tenant.filter(|tenant| !tenant.is_empty()).map(|tenant| tenant.as_ref().into());
-        Named { tenant, extensions }
+        Named { tenant, extensions, said: None }
     }
 }
 

@@ -329,7 +329,12 @@ impl<'a> Turn<'a> {
         let id = |id: &'a Option<RemoteId>| id.as_deref().map_or(Set::Remove, Set::To);
         let mut delegation = Vec::new();
         watertight_a2a::text::quote(&self.job.delegation, &mut delegation);
-        let metadata = [(BUDGET_KEY, Some(Json::assume(budget))), (DELEGATION_KEY, Some(Json::assume(delegation)))];
+        // What the caller says to us alone, and what only we may say, stays here.
+        let metadata = edit::RESERVED.map(|name| match name {
+            BUDGET_KEY => (name, Some(Json::assume(budget.clone()))),
+            DELEGATION_KEY => (name, Some(Json::assume(delegation.clone()))),
+            _ => (name, None),
+        });
         let tenant = self.along.tenant.as_deref().or(endpoint.tenant.as_deref()).map_or(Set::Remove, Set::To);
         edit::send_params(
             &self.job.message,

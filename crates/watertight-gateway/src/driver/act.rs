@@ -273,7 +273,7 @@ async fn attempt_of(
         tracestate: header(message.trace.state.as_ref()),
         extensions: extensions.clone(),
         references: references(shared, live, &message.params).await,
-        tenant: live.named.get_or_init(|| Named::of(&message.params, extensions)).tenant.clone(),
+        tenant: live.along.named_or(|| Named::of(&message.params, extensions)).tenant.clone(),
         message: message.params,
     };
     let end = match send {
@@ -368,14 +368,16 @@ async fn cancel_until(
     remote_task: &RemoteId,
     until: Time,
 ) -> CancelAnswer {
+    let live = shared.hub.live(task);
     // After a restart only the store knows.
-    let named = match shared.hub.live(task).and_then(|live| live.named.get().cloned()) {
+    let mut named = match live.as_ref().and_then(|live| live.along.named().cloned()) {
         Some(named) => named,
         None => {
             let first = stored_message(shared, task, 1, false).await;
             first.map_or_else(Named::default, |first| Named::of(&first.params, header(first.trace.extensions.as_ref())))
         }
     };
+    named.said = live.and_then(|live| live.along.said_with_cancel());
     let mut pause = CANCEL_AGAIN.0;
     loop {
         let answer = agent.cancel(remote_task, &named, until).await;

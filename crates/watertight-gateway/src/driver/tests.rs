@@ -156,10 +156,10 @@ async fn a_call_is_answered_and_its_task_can_be_asked_for() {
     let fx = AgentId::new("fx");
     assert_eq!(handle.task(&mallory, &fx, accepted.task).await.unwrap_err(), Declined::NotFound);
     assert_eq!(handle.task(&alice(), &AgentId::new("other"), accepted.task).await.unwrap_err(), Declined::NotFound);
-    assert_eq!(handle.cancel(mallory.clone(), fx.clone(), accepted.task).await.unwrap_err(), Declined::NotFound);
+    assert_eq!(handle.cancel(mallory.clone(), fx.clone(), accepted.task, None).await.unwrap_err(), Declined::NotFound);
     assert_eq!(handle.subscribe(&mallory, &fx, accepted.task, None).await.unwrap_err(), Declined::NotFound);
     assert_eq!(handle.subscribe(&alice(), &fx, accepted.task, None).await.unwrap_err(), Declined::TaskTerminal);
-    assert_eq!(handle.cancel(alice(), fx.clone(), accepted.task).await.unwrap_err(), Declined::NotCancelable);
+    assert_eq!(handle.cancel(alice(), fx.clone(), accepted.task, None).await.unwrap_err(), Declined::NotCancelable);
 
     let page = handle.list(&alice(), Filter { limit: 10, ..Filter::default() }).await.unwrap();
     assert_eq!((page.total, page.tasks.len(), page.next), (1, 1, None));
@@ -267,13 +267,13 @@ async fn a_cancel_reaches_the_agent_and_both_callers_hear_of_it() {
     let accepted = sends(&handle, "m-1", Want::Accepted).await.unwrap();
     until(&handle, accepted.task, |view| view.state == TaskState::Working).await;
     let mut watcher = handle.subscribe(&alice(), &AgentId::new("fx"), accepted.task, None).await.unwrap();
-    let canceled = handle.cancel(alice(), AgentId::new("fx"), accepted.task).await.unwrap();
+    let canceled = handle.cancel(alice(), AgentId::new("fx"), accepted.task, None).await.unwrap();
     assert_eq!((canceled.state, canceled.cancel), (TaskState::Canceled, Cancel::Confirmed));
     assert_eq!(agent.asked("CancelTask"), 1);
     let seen = whole(&mut watcher).await;
     assert_eq!(seen, ["snapshot TASK_STATE_WORKING", "Status TASK_STATE_CANCELED", "end Over"]);
     // Canceled is canceled, however often it is asked for.
-    assert!(handle.cancel(alice(), AgentId::new("fx"), accepted.task).await.is_ok());
+    assert!(handle.cancel(alice(), AgentId::new("fx"), accepted.task, None).await.is_ok());
 }
 
 #[tokio::test]
@@ -556,6 +556,6 @@ async fn a_removed_agent_takes_nothing_new_and_finishes_what_it_has() {
     handle.configure(Vec::new()).await.unwrap();
     let refused = sends(&handle, "m-2", Want::Reply).await.unwrap_err();
     assert!(matches!(refused, Declined::Refused { reason: Reason::AgentDraining, .. }));
-    let canceled = handle.cancel(alice(), AgentId::new("fx"), accepted.task).await.unwrap();
+    let canceled = handle.cancel(alice(), AgentId::new("fx"), accepted.task, None).await.unwrap();
     assert_eq!((canceled.state, canceled.cancel), (TaskState::Canceled, Cancel::Confirmed));
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use watertight_a2a::call::{Call, KEY_RULE, List, QueueWire, Send, TTL_PATH, TaskRef, is_key};
+use watertight_a2a::edit;
 use watertight_a2a::error::{A2a, Error};
 use watertight_a2a::event::wrap;
 use watertight_a2a::json;
@@ -36,6 +37,9 @@ const MAX_NAMED: usize = 32;
 
 /// The most that is said of extensions, to the agent as by the caller.
 const MAX_EXTENSIONS_BYTES: usize = 4_096;
+
+/// The most that is said to the agent with a cancel: it is kept beside the task.
+const MAX_CANCEL_METADATA: usize = 16 << 10;
 
 /// Where a request came in, and from whom.
 pub(super) struct Line<'a> {
@@ -236,7 +240,12 @@ impl Line<'_> {
 
     async fn cancel(&self, named: &TaskRef) -> Result<Vec<u8>, Problem> {
         let task = TaskId::parse(&named.id).ok_or_else(not_found)?;
-        let canceled = self.router.handle().cancel(self.who.principal.clone(), self.agent.clone(), task).await;
+        let said = named.metadata.as_ref().map(|said| edit::without_ours(said).detached());
+        if said.as_ref().is_some_and(|said| said.as_bytes().len() > MAX_CANCEL_METADATA) {
+            let text = format!("must be at most {MAX_CANCEL_METADATA} bytes long in a cancel");
+            return Err(Error::invalid_params("metadata", text).into());
+        }
+        let canceled = self.router.handle().cancel(self.who.principal.clone(), self.agent.clone(), task, said).await;
         let view = canceled.map_err(|declined| self.declined(declined, Some(&named.id)))?;
         Ok(render::task(&view, None, true))
     }

@@ -5,17 +5,18 @@
 use watertight_a2a::json::Json;
 use watertight_a2a::record::RenderOptions;
 use watertight_a2a::text::quote;
-use watertight_engine::ids::TaskId;
+use watertight_engine::ids::AgentId;
 use watertight_engine::record::{Cancel, TaskState};
 
 use super::redrive;
 use crate::hub::TaskView;
+use crate::hub::view::is_cut_short;
 use crate::states::{state_of, wire_state};
 
 /// A Task, bare.
 pub(super) fn task(view: &TaskView, history_length: Option<u32>, artifacts: bool) -> Vec<u8> {
-    let ours = ours(view);
     let include_artifacts = artifacts && !view.withheld;
+    let ours = ours(view, include_artifacts);
     let changed = i64::try_from(view.changed.as_millis()).unwrap_or(i64::MAX);
     let options =
         RenderOptions { history_length, include_artifacts, changed: Some(changed), watertight: ours.as_ref() };
@@ -30,53 +31,74 @@ pub(super) fn task(view: &TaskView, history_length: Option<u32>, artifacts: bool
 }
 
 /// What a caller can know of a task beyond what the agent said; nothing for a plain success.
-fn ours(view: &TaskView) -> Option<Json> {
-    let mut words: Vec<(&str, &str)> = Vec::new();
+fn ours(view: &TaskView, artifacts: bool) -> Option<Json> {
+    let mut words = Words(Vec::new());
     if let Some(reason) = view.reason {
-        words.push(("reason", reason.as_str()));
-        words.push(("delivery", view.delivery.as_str()));
+        words.text("reason", reason.as_str());
+        words.text("delivery", view.delivery.as_str());
     }
     if let Some(waiting) = view.waiting_on {
-        words.push(("waitingOn", waiting.as_str()));
+        words.text("waitingOn", waiting.as_str());
     }
     if view.cancel != Cancel::None {
-        words.push(("cancel", view.cancel.as_str()));
+        words.text("cancel", view.cancel.as_str());
     }
     // Work may have been done elsewhere; a caller that expects words should not take none for them.
     if view.state == TaskState::Completed && view.record.measure().empty {
-        words.push(("remark", "empty_result"));
+        words.text("remark", "empty_result");
+    }
+    if artifacts && is_cut_short(view.state, view.reason, &view.record) {
+        words.raw("partial", "true");
     }
     if let Some(late) = view.late {
-        words.push(("late", late.as_str()));
+        words.text("late", late.as_str());
     }
     if view.detail.as_deref().is_some_and(|detail| detail.resent) {
-        words.push(("resent", "true"));
+        words.raw("resent", "true");
     }
-    let link = |task: Option<TaskId>| task.map(|task| task.to_string());
-    let (redrives, redriven_by) = (link(view.redrives), link(view.redriven_by));
-    words.extend(redrives.as_deref().map(|first| ("redrives", first)));
-    words.extend(redriven_by.as_deref().map(|by| ("redrivenBy", by)));
-    let again = redrive::path(view.task);
+    if let Some(first) = view.redrives {
+        words.text("redrives", &first.to_string());
+    }
+    if let Some(by) = view.redriven_by {
+        words.text("redrivenBy", &by.to_string());
+    }
     if view.replay {
-        words.push(("replay", "true"));
+        words.raw("replay", "true");
         if view.state.is_terminal() && view.state != TaskState::Completed {
-            words.push(("redrive", &again));
+            words.text("redrive", &redrive::path(view.task));
         }
     }
-    if words.is_empty() && view.position.is_none() {
-        return None;
-    }
-    let mut out = b"{\"agent\":".to_vec();
-    quote(view.agent.as_str(), &mut out);
-    for (name, value) in words {
-        out.push(b',');
-        quote(name, &mut out);
-        out.push(b':');
-        quote(value, &mut out);
-    }
     if let Some(position) = view.position {
-        out.extend_from_slice(format!(",\"position\":{position}").as_bytes());
+        words.raw("position", &position.to_string());
     }
-    out.push(b'}');
-    Some(Json::assume(out))
+    words.beside(&view.agent)
+}
+
+/// The members of an object of ours, each after a comma.
+struct Words(Vec<u8>);
+
+impl Words {
+    fn text(&mut self, name: &str, value: &str) {
+        self.raw(name, "");
+        quote(value, &mut self.0);
+    }
+
+    fn raw(&mut self, name: &str, value: &str) {
+        self.0.push(b',');
+        quote(name, &mut self.0);
+        self.0.push(b':');
+        self.0.extend_from_slice(value.as_bytes());
+    }
+
+    /// The object, if there is anything to say of the agent's task.
+    fn beside(self, agent: &AgentId) -> Option<Json> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut out = b"{\"agent\":".to_vec();
+        quote(agent.as_str(), &mut out);
+        out.extend(self.0);
+        out.push(b'}');
+        Some(Json::assume(out))
+    }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use watertight_a2a::event::{Body, Event as Heard};
@@ -18,11 +18,11 @@ use watertight_engine::record::{Durability, Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
+use super::along::Along;
 use super::kept::{self, Message};
 use super::reader::{Put, Reader};
 use super::view::{millis, overrule, verdict, view_of};
 use super::{Detail, End, Event, EventId, EventKind, Limits, TaskView};
-use crate::agents::Named;
 use crate::states::state_of;
 
 /// One live delegation.
@@ -36,8 +36,7 @@ pub(crate) struct Live {
     fence: u64,
     limits: Limits,
     evictions: Arc<AtomicU64>,
-    /// What the caller that began it named toward the agent, once an attempt has looked.
-    pub(crate) named: OnceLock<Named>,
+    pub(crate) along: Along,
     inner: Mutex<Inner>,
 }
 
@@ -162,7 +161,7 @@ impl Live {
             fence,
             limits,
             evictions,
-            named: OnceLock::new(),
+            along: Along::default(),
             inner: Mutex::new(inner),
         }
     }
@@ -579,7 +578,7 @@ impl Inner {
         let view = self.view_for_unopened();
         self.last += 1;
         overrule(Arc::make_mut(&mut self.shown), row, self.detail.as_deref());
-        let body = self.shown.render_status_update(verdict(row).as_ref()).into();
+        let body = self.shown.render_status_update(verdict(row, &self.shown).as_ref()).into();
         let event = Event { id: live.id(self.last), kind: EventKind::Status, state: Some(row.state), body };
         self.hand_out(Arc::new(event), view, now, live);
     }

@@ -37,12 +37,29 @@ pub(crate) fn overrule(record: &mut Record, row: &Row, detail: Option<&Detail>) 
     record.set_status(wire_state(row.state), message.as_ref(), millis(row.changed));
 }
 
-/// What a reader is told of our verdict beside its status: why, and what is known of the delivery.
-pub(crate) fn verdict(row: &Row) -> Option<Json> {
+/// Whether the artifacts are those that came until the task was stopped. What an agent itself failed with is its answer.
+pub(crate) fn is_cut_short(state: TaskState, reason: Option<Reason>, record: &Record) -> bool {
+    let stopped = match state {
+        TaskState::Canceled => true,
+        TaskState::Failed => reason.is_some(),
+        TaskState::Submitted
+        | TaskState::Working
+        | TaskState::InputRequired
+        | TaskState::AuthRequired
+        | TaskState::Completed
+        | TaskState::Rejected => false,
+    };
+    stopped && !withheld(reason) && record.artifacts().next().is_some()
+}
+
+/// What a reader is told of our verdict beside its status: why, what is known of the delivery, and that what it has is not all.
+pub(crate) fn verdict(row: &Row, record: &Record) -> Option<Json> {
     let reason = row.reason?;
+    let partial = if is_cut_short(row.state, row.reason, record) { ",\"partial\":true" } else { "" };
     let mut out = b"{\"agent\":".to_vec();
     quote(row.agent.as_str(), &mut out);
-    out.extend_from_slice(format!(",\"reason\":\"{reason}\",\"delivery\":\"{}\"}}", row.delivery.as_str()).as_bytes());
+    let delivery = row.delivery.as_str();
+    out.extend_from_slice(format!(",\"reason\":\"{reason}\",\"delivery\":\"{delivery}\"{partial}}}").as_bytes());
     Some(Json::assume(out))
 }
 

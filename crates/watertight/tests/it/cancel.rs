@@ -225,3 +225,120 @@ fn the_end_of_a_wait_is_not_the_end_of_the_work() {
     assert_eq!((state(&ended), answer_text(&ended)), ("COMPLETED", "done: long work".into()));
     assert_eq!((agent.peer.executions(), agent.peer.count("CancelTask")), (1, 0));
 }
+
+/// An agent that begins an answer and falls silent, and is odd about being told to stop.
+fn odd(on_cancel: &'static str) -> Peer {
+    Peer::start(Card::Streaming, move |request, wire| {
+        let canceled = |id: &str| json!({"id": id, "contextId": "c", "status": {"state": "TASK_STATE_CANCELED"}});
+        match (request.method(), on_cancel) {
+            ("SendStreamingMessage", _) => {
+                wire.events();
+                let status = json!({"state": "TASK_STATE_WORKING"});
+                wire.event(&json!({"task": {"id": "odd-1", "contextId": "c", "status": status}}));
+                let begun = json!({"artifactId": "out", "parts": [{"text": "half of"}]});
+                wire.event(&json!({"artifactUpdate": {"taskId": "odd-1", "contextId": "c", "artifact": begun}}));
+                wire.hold(Duration::from_secs(60));
+                After::Close
+            }
+            ("CancelTask", "nothing at all") => {
+                wire.hold(Duration::from_secs(60));
+                After::Close
+            }
+            ("CancelTask", "null") => wire.ok(&json!(null)),
+            ("CancelTask", "a list") => wire.ok(&json!([canceled("odd-1")])),
+            ("CancelTask", "another task") => wire.ok(&canceled("odd-2")),
+            ("CancelTask", "a web page") => wire.answer(200, "text/html", b"<html>all is well</html>"),
+            ("CancelTask", "a fault") => wire.answer(500, "text/html", b"<html>it is not</html>"),
+            _ => wire.error(-32001, "no such task"),
+        }
+    })
+}
+
+const ODD: [&str; 6] = ["null", "a list", "another task", "a web page", "a fault", "nothing at all"];
+
+#[test]
+fn whatever_a_cancel_is_answered_with_the_verdict_before_it_stands() {
+    let agents = ODD.map(odd);
+    let names = ["a0", "a1", "a2", "a3", "a4", "a5"];
+    let config = names.iter().zip(&agents).fold(Config::new(), |config, (name, agent)| {
+        let settings: &[&str] = if *name == "a4" { &[] } else { &["budget = \"1s\""] };
+        config.agent(name, &agent.url(), settings)
+    });
+    // The same agent once more, for who waits on the line.
+    let gateway = config.agent("line", &agents[0].url(), &["budget = \"1s\""]).start();
+    let client = gateway.client();
+    thread::scope(|scope| {
+        for (name, what) in names.into_iter().zip(ODD) {
+            let client = &client;
+            // One is stopped by its caller, all others by their budget.
+            let by_caller = name == "a4";
+            scope.spawn(move || {
+                let start = now();
+                let mut events = client.stream(name, "go");
+                let task = id(&events.next().unwrap().unwrap()["task"]).to_owned();
+                let (expected, reason, limit) = match by_caller {
+                    false => ("FAILED", "deadline_exceeded", ms(1000) + ms(2000)),
+                    true => {
+                        eventually(ms(3000), "a piece of the answer is here", || {
+                            (!answer_text(&client.get(name, &task).unwrap()).is_empty()).then_some(())
+                        });
+                        client.cancel(name, &task).expect("an answer");
+                        ("CANCELED", "canceled", ms(10_000))
+                    }
+                };
+                let ended = events.rest();
+                // The agent said nothing more, and its stream is still open.
+                assert!(ended.at - start < limit, "{what}: the stream was open for {:?}", ended.at - start);
+                assert_eq!((ended.last_state().as_str(), ended.text().as_str()), (expected, "half of"), "{what}");
+                let told = ended.events.last().unwrap().as_ref().unwrap()["statusUpdate"].clone();
+                assert_eq!(told["metadata"]["watertight"]["reason"], reason, "{what}: {told}");
+                assert_eq!(told["metadata"]["watertight"]["partial"], true, "{what}: {told}");
+                let kept = || {
+                    let kept = client.get(name, &task).unwrap();
+                    let ours = &kept["metadata"]["watertight"];
+                    assert_eq!(
+                        (state(&kept), &ours["reason"], &ours["partial"], answer_text(&kept)),
+                        (expected, &json!(reason), &json!(true), "half of".to_owned()),
+                        "{what}: {kept}"
+                    );
+                    ours["cancel"].clone()
+                };
+                kept();
+                // Longer than one try: what the agent answered has been heard by now.
+                thread::sleep(ms(700));
+                assert!(["owed", "unknown"].contains(&kept().as_str().unwrap()), "{what}");
+            });
+        }
+    });
+    let fault = client.send("line", "go").expect_err("there is no time for it");
+    assert_eq!((fault.reason.as_str(), fault.delivery.as_str()), ("deadline_exceeded", "delivered"), "{fault:?}");
+    for (agent, what) in agents.iter().zip(ODD) {
+        assert!(agent.count("CancelTask") > 0, "{what}");
+    }
+}
+
+#[test]
+fn what_is_said_with_a_cancel_reaches_the_agent() {
+    let agent = Agent::start(Card::Plain, |text| slow(text, Duration::from_secs(30)));
+    let gateway = Config::new().agent("slow", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let said = json!({"why": "too slow", "x-queue": {"priority": 1}, "x-delegation": "mine", "watertight": {"a": 1}});
+    for rest in [false, true] {
+        let task = client.submit("slow", "long work").expect("a task");
+        eventually(ms(3000), "the agent works", || (agent.running() == 1).then_some(()));
+        let line = format!("POST /tasks/{}:cancel", id(&task));
+        let canceled = match rest {
+            false => client.rpc("slow", "CancelTask", &json!({"id": id(&task), "metadata": said})),
+            true => client.rest("slow", &line, &json!({"metadata": said}).to_string(), &[]).bare(),
+        };
+        assert_eq!(state(&canceled.expect("an answer")), "CANCELED");
+        let all = agent.peer.received();
+        let heard = all.iter().rfind(|request| request.method() == "CancelTask").unwrap();
+        assert_eq!(heard.params()["metadata"], json!({"why": "too slow"}), "{}", heard.body);
+        eventually(ms(3000), "the agent stopped", || (agent.running() == 0).then_some(()));
+    }
+    let task = client.submit("slow", "long work").expect("a task");
+    let large = json!({"id": id(&task), "metadata": {"why": "x".repeat(20_000)}});
+    let fault = client.rpc("slow", "CancelTask", &large).expect_err("too much");
+    assert_eq!((fault.code, fault.message.contains("metadata")), (-32602, true), "{fault:?}");
+}

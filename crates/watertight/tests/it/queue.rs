@@ -73,6 +73,9 @@ fn without_a_slot_it_waits_with_a_place_and_starts_the_moment_one_is_free() {
     let done = [&first, &third, &second].map(|task| client.ended("desk", id(task), ms(10_000)));
     assert!(done.iter().all(|task| state(task) == "COMPLETED"), "{done:?}");
     assert_eq!(agent.most_running(), 1);
+    let sent = agent.peer.received();
+    let told = sent.iter().filter(|request| request.executes()).map(|request| &request.params()["message"]["metadata"]);
+    assert!(told.clone().all(|metadata| metadata["x-budget"].is_object() && metadata["x-queue"].is_null()), "{sent:?}");
     let order: Vec<String> = agent.peer.received().iter().filter(|r| r.executes()).map(|r| r.text().into()).collect();
     assert_eq!(order, ["slow 700", "slow 2", "slow 1"]);
     let shown = row(&gateway, id(&second));

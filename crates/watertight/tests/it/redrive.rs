@@ -153,7 +153,7 @@ fn a_given_key_stands_in_the_place_of_the_message_id() {
     let replay = send("slow", "buy", &key).outcome().unwrap();
     assert_eq!(
         (id(&replay["task"]), &replay["task"]["metadata"]["watertight"]["replay"]),
-        (task.as_str(), &json!("true"))
+        (task.as_str(), &json!(true))
     );
 
     // The same in the message itself. Of the two there is one.

@@ -191,9 +191,9 @@ fn what_was_sent_again_says_so() {
         .start();
     let task = gateway.client().submit("twice", "hello").unwrap();
     let ended = gateway.client().ended("twice", id(&task), ms(10_000));
-    assert_eq!((state(&ended), &ended["metadata"]["watertight"]["resent"]), ("COMPLETED", &json!("true")), "{ended}");
+    assert_eq!((state(&ended), &ended["metadata"]["watertight"]["resent"]), ("COMPLETED", &json!(true)), "{ended}");
     gateway.kill();
     gateway.start();
     let kept = gateway.client().get("twice", id(&task)).unwrap();
-    assert_eq!(kept["metadata"]["watertight"]["resent"], "true", "{kept}");
+    assert_eq!(kept["metadata"]["watertight"]["resent"], true, "{kept}");
 }

@@ -18,7 +18,7 @@ fn an_operation_is_a_verb_a_path_a_query_and_a_body() {
         (Operation::SendMessage(&params), format!("Post /a/message:send {sent}"), None),
         (Operation::SendStreamingMessage(&params), format!("Post /a/message:stream {sent}"), None),
         (Operation::GetTask("t-1"), "Get /a/tasks/t-1 ".to_owned(), None),
-        (Operation::CancelTask("t-1"), "Post /a/tasks/t-1:cancel {}".to_owned(), None),
+        (Operation::CancelTask("t-1", None), "Post /a/tasks/t-1:cancel {}".to_owned(), None),
         (
             Operation::SubscribeToTask("t-1"),
             "Post /a/tasks/t-1:subscribe {}".to_owned(),
@@ -41,7 +41,7 @@ fn ids_and_tenants_are_one_segment_each() {
     assert_eq!(line(Operation::GetTask(id), "/", Tenant::None, false), format!("Get /tasks/{encoded} "));
     let tenant = Tenant::Path("t/1");
     assert_eq!(line(Operation::GetTask("t"), "/a?k=v", tenant, false), "Get /a/t%2F1/tasks/t?k=v ");
-    let cancel = line(Operation::CancelTask("t"), "/a", tenant, false);
+    let cancel = line(Operation::CancelTask("t", None), "/a", tenant, false);
     assert_eq!(cancel, "Post /a/t%2F1/tasks/t:cancel {\"tenant\":\"t/1\"}");
 }
 
@@ -51,7 +51,7 @@ fn a_tenant_that_the_card_does_not_name_goes_beside_the_path() {
     let params = Json::assume("{}");
     assert_eq!(line(Operation::SendMessage(&params), "/", tenant, false), "Post /message:send {}");
     assert_eq!(line(Operation::GetTask("t"), "/a?k=v", tenant, false), "Get /a/tasks/t?k=v&tenant=t%261 ");
-    let cancel = line(Operation::CancelTask("t"), "/a", tenant, false);
+    let cancel = line(Operation::CancelTask("t", None), "/a", tenant, false);
     assert_eq!(cancel, "Post /a/tasks/t:cancel?tenant=t%261 {\"tenant\":\"t&1\"}");
     assert_eq!(line(Operation::SubscribeToTask("t"), "/a", tenant, true), "Get /a/tasks/t:subscribe?tenant=t%261 ");
 }

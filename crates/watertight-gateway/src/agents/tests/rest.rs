@@ -231,7 +231,8 @@ async fn a_tenant_goes_along_with_everything_about_its_task() {
         let agent = peer.agent(auto);
         let mut job = job();
         job.tenant = named.map(Arc::from);
-        let own = Named { tenant: job.tenant.clone(), extensions: Some(http::HeaderValue::from_static("urn:e")) };
+        let extensions = Some(http::HeaderValue::from_static("urn:e"));
+        let own = Named { tenant: job.tenant.clone(), extensions, said: Some(Json::assume(r#"{"why":1}"#)) };
         assert!(send(&agent, job).await.0.ended.is_ok());
         let until = Time::from_millis(1_000_000) + Span::from_secs(1);
         agent.cancel(&RemoteId::from("t-1"), &own, until).await;
@@ -241,6 +242,7 @@ async fn a_tenant_goes_along_with_everything_about_its_task() {
         let cancel = calls.last().unwrap();
         assert_eq!(cancel.json()["tenant"].as_str(), named.or(tenants));
         assert_eq!(cancel.header("a2a-extensions").as_deref(), Some("urn:e"));
+        assert_eq!(cancel.json()["metadata"], json!({"why": 1}));
     }
 }
 
