@@ -35,6 +35,8 @@ pub(crate) struct Agent {
     pub(crate) asleep: Option<Asleep>,
     /// When its wake hook was last called.
     pub(crate) called: Option<Time>,
+    /// When another agent last called it.
+    pub(crate) called_by_agent: Option<Time>,
     /// The next free slot goes to the queue: the line and the queue take turns, so that neither starves the other.
     pub(crate) queue_next: bool,
     /// When this agent has to be looked at next, as it stands in the engine's index.
@@ -55,6 +57,7 @@ impl Agent {
             suspended: BTreeSet::new(),
             asleep: None,
             called: None,
+            called_by_agent: None,
             queue_next: false,
             wake: None,
             settings,

@@ -11,6 +11,7 @@ use watertight_policy::rng::{self, Rng};
 use watertight_policy::time::{Span, Time};
 
 use crate::agent::{Agent, Closed};
+use crate::former::Conversations;
 use crate::hashed::{Hash, Hashed};
 use crate::ids::{AgentId, ContextKey, Fingerprint, LineId, Principal, RemoteId, TaskId};
 use crate::input::Input;
@@ -73,6 +74,8 @@ pub(crate) struct Engine {
     pub(crate) lines: BTreeMap<LineId, TaskId>,
     pub(crate) senders: Senders,
     pub(crate) at_work: AtWork,
+    /// Conversations that agents were called in lately.
+    pub(crate) former: Conversations,
     /// (parent, child) of all that is not over.
     pub(crate) below: BTreeSet<(TaskId, TaskId)>,
     pub(crate) rates: Rates<Pace>,
@@ -117,6 +120,7 @@ impl Engine {
             lines: BTreeMap::new(),
             senders: Senders::default(),
             at_work: AtWork::default(),
+            former: Conversations::default(),
             below: BTreeSet::new(),
             timers: BTreeSet::new(),
             agent_wakes: BTreeSet::new(),

@@ -21,6 +21,7 @@ mod dormant;
 mod drain;
 mod engine;
 mod follow;
+mod former;
 mod hashed;
 pub mod ids;
 pub mod input;

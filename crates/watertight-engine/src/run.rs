@@ -274,6 +274,7 @@ impl Engine {
         let is_probe = live.probe.is_some();
         let ends_children = ends_its_children(&live.row);
         self.note_work(task);
+        self.note_former(task);
         self.save_record(task);
         self.emit(task, Output::Settled { task, state, reason, took, waited });
         for line in lines {

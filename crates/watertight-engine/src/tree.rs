@@ -13,6 +13,7 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
 use crate::engine::Engine;
+use crate::former::Former;
 use crate::ids::{AgentId, RemoteId, TaskId};
 use crate::input::Submission;
 use crate::live::{Live, Timer};
@@ -40,6 +41,8 @@ pub(crate) struct Above {
     pub(crate) chain: Arc<[AgentId]>,
     /// What its rate is counted under, if it is.
     pub(crate) pace: Option<Pace>,
+    /// An agent sends it, as far as is known.
+    pub(crate) by_agent: bool,
 }
 
 /// One agent's messages to another in one conversation.
@@ -56,7 +59,7 @@ pub(crate) struct Pace {
 enum Part {
     Context(Arc<str>),
     Tree(TaskId),
-    /// An agent calls on its own account.
+    /// An agent that was itself called by one lately calls on its own account.
     None,
 }
 
@@ -182,7 +185,12 @@ impl Engine {
             let whole = chain.iter().cloned().chain([s.agent.clone()]).collect();
             return Err(refuse(Reason::DelegationCycle, Cause::Chain(whole)));
         }
-        let pace = self.pace(s, strictest.or(guessed));
+        let tree = strictest.or(guessed);
+        let former = if tree.is_none() { self.former_of(s) } else { None };
+        let from = s.claims.from.as_ref().or(tree.map(|row| &row.agent)).or(former.map(|former| &former.agent));
+        let called_in = tree.filter(|row| s.context_named && row.remote_context.as_ref() == Some(&s.context));
+        let called_in = called_in.map(|row| row.root).or(former.map(|former| former.root));
+        let pace = from.and_then(|from| self.pace(s, from, called_in, tree));
         if let Some(again) = pace.as_ref().and_then(|pace| self.rates.check(self.now, pace).err()) {
             let from = pace.map_or_else(|| s.agent.clone(), |pace| pace.from);
             let cause = Cause::Rate(from, self.rates.params());
@@ -194,13 +202,14 @@ impl Engine {
         if chain.len() > MAX_CHAIN {
             return Err(Refusal { cause: None, ..refuse(Reason::DepthExhausted, Cause::Chain(Vec::new())) });
         }
-        let tree = strictest.or(guessed);
+        let tree = tree.map(|row| (row.root, row.depth)).or(former.map(|former| (former.root, former.depth)));
         Ok(Above {
             budget,
             parent: strictest.map(|row| row.task),
-            root: tree.map(|row| row.root),
-            depth: tree.map_or(0, |row| row.depth + 1),
+            root: tree.map(|(root, _)| root),
+            depth: tree.map_or(0, |(_, depth)| depth.saturating_add(1)),
             chain: chain.into(),
+            by_agent: from.is_some(),
             pace,
         })
     }
@@ -209,6 +218,9 @@ impl Engine {
     pub(crate) fn charge(&mut self, s: &Submission, above: &Above) {
         if let Some(pace) = &above.pace {
             self.rates.record(self.now, pace);
+        }
+        if let (true, Some(agent)) = (above.by_agent, self.agents.get_mut(&s.agent)) {
+            agent.called_by_agent = Some(self.now);
         }
         let (None, Some(parent)) = (s.names, above.parent) else { return };
         let Some(live) = self.live.get_mut(&parent) else { return };
@@ -282,14 +294,42 @@ impl Engine {
         in_context.flatten().or_else(own)
     }
 
-    fn pace(&self, s: &Submission, tree: Option<&Row>) -> Option<Pace> {
-        let from = s.claims.from.as_ref().or(tree.map(|row| &row.agent))?;
-        let part = match tree {
-            _ if s.context_named => Part::Context(s.context.clone()),
-            Some(row) => Part::Tree(row.root),
-            None => Part::None,
+    /// What its sender did in the context that it names, though it is not at work there any more.
+    fn former_of(&self, s: &Submission) -> Option<&Former> {
+        if !s.context_named || s.names.is_some() {
+            return None;
+        }
+        let from = s.claims.from.as_ref();
+        let former = self.former.of(self.now, self.rates.params().window, &s.context, from)?;
+        let near = from.is_some() || s.context.len() >= UNGUESSABLE || former.tenant == s.principal.tenant;
+        near.then_some(former)
+    }
+
+    /// The conversation that a message of an agent's belongs to. The one that it was called in is known by its tree, because
+    /// nobody else knows it by that name; any other by the agent's own name for it. What names none, and is for nothing, begins
+    /// one of its own, which is no loop unless its sender was called by an agent itself.
+    fn pace(&self, s: &Submission, from: &AgentId, called_in: Option<TaskId>, tree: Option<&Row>) -> Option<Pace> {
+        let part = if let Some(root) = called_in {
+            Part::Tree(root)
+        } else if s.context_named {
+            Part::Context(s.context.clone())
+        } else if let Some(row) = tree.or(s.names.and_then(|named| self.live.get(&named.task)).map(|live| &live.row)) {
+            Part::Tree(row.root)
+        } else {
+            let called = self.agents.get(from)?.called_by_agent?;
+            (called + self.rates.params().window > self.now).then_some(Part::None)?
         };
         Some(Pace { tenant: s.principal.tenant.clone(), from: from.clone(), to: s.agent.clone(), part })
+    }
+
+    /// A turn is over: what its agent sends on in its context is still known for a while.
+    pub(crate) fn note_former(&mut self, task: TaskId) {
+        let Some(row) = self.live.get(&task).map(|live| &live.row) else { return };
+        let rate = self.rates.params();
+        if let (Some(context), true) = (&row.remote_context, rate.limit > 0) {
+            let by = (&row.agent, &row.principal.tenant);
+            self.former.note(self.now, rate.window, context, by, (row.root, row.depth));
+        }
     }
 
     /// The strictest of what the caller says it has and what those still have whom it is for.

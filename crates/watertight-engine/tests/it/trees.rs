@@ -309,11 +309,63 @@ fn thanks_for_thanks_stop_at_thirty_and_a_fan_out_does_not() {
 }
 
 #[test]
+fn thanks_in_ever_new_contexts_stop_as_well() {
+    // By whether the gateway knows who calls, and whether a call names the context that its sender was called in.
+    for (known, echoes) in [(true, true), (false, true), (true, false)] {
+        let mut w = world();
+        let (mut sent, mut heard_in) = (0, None);
+        loop {
+            let (from, name) = if sent % 2 == 0 { ("a", "b") } else { ("b", "a") };
+            let n = to(&mut w, name, |s| {
+                s.principal.caller = from.into();
+                s.claims.from = known.then(|| agent(from));
+                if let Some(context) = heard_in.clone().filter(|_| echoes) {
+                    (s.context, s.context_named) = (context, true);
+                }
+            });
+            if let Some(reason) = refused(&w, n) {
+                assert_eq!(reason, "rate_limited", "{known} {echoes}");
+                break;
+            }
+            let depth = w.row(n).turn.budget.depth;
+            assert_eq!(depth, 3, "what is over is no reason to be given less");
+            // Its own turn is over before it goes on.
+            w.replies(n, TaskState::Completed);
+            w.after(100);
+            (sent, heard_in) = (sent + 1, Some(format!("r{n}-ctx").into()));
+            assert!(sent <= 62, "{known} {echoes}: it goes on");
+        }
+    }
+}
+
+#[test]
+fn who_is_called_by_no_agent_begins_as_much_as_it_likes() {
+    let mut w = world();
+    let begin = |w: &mut World, from: &'static str, name: &str| {
+        let n = to(w, name, |s| s.claims.from = Some(agent(from)));
+        if refused(w, n).is_none() {
+            w.replies(n, TaskState::Completed);
+        }
+        refused(w, n)
+    };
+    for _ in 0..100 {
+        assert_eq!(begin(&mut w, "a", "b"), None);
+    }
+    // One that was itself called may be in a loop.
+    assert_eq!(begin(&mut w, "c", "a"), None);
+    let reasons: Vec<Option<String>> = (0..40).map(|_| begin(&mut w, "a", "b")).collect();
+    assert_eq!(reasons.iter().filter(|reason| reason.is_none()).count(), 30);
+    w.after(120_000);
+    assert_eq!(begin(&mut w, "a", "b"), None);
+}
+
+#[test]
 fn a_replay_does_not_count() {
     let mut w = world_with(|s| s.rate.limit = 1);
     let from = |s: &mut Submission| {
         s.agent = agent("b");
         s.claims.from = Some(agent("a"));
+        (s.context, s.context_named) = ("c".into(), true);
     };
     w.send_with("once", from);
     for _ in 0..3 {

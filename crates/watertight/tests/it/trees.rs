@@ -1,12 +1,13 @@
 //! Agents that call agents through the gateway: who is charged, what loops end with, and what ends with what. The agents
 //! here forward what they are asked along a route in the message's text, with or without what they were given.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::client::{Client, Outcome, answer_text, fresh, id, message, state};
+use crate::client::{Client, Fault, Outcome, answer_text, fresh, id, message, state};
 use crate::clock::{eventually, ms, now};
 use crate::gateway::{Config, Gateway};
 use crate::peer::{After, Card, Peer, Received, Wire};
@@ -216,9 +217,12 @@ fn an_agent_does_not_call_itself_even_on_its_own_account() {
 
 #[test]
 fn a_loop_through_one_that_passes_nothing_on_ends() {
-    for (passes, known) in
-        [([PassesOn::All, PassesOn::Nothing, PassesOn::All], true), (ALL, true), ([PassesOn::Budget; 3], false)]
-    {
+    for (passes, known) in [
+        ([PassesOn::All, PassesOn::Nothing, PassesOn::All], true),
+        (ALL, true),
+        ([PassesOn::Budget; 3], false),
+        ([PassesOn::Nothing; 3], true),
+    ] {
         let agents = Agents::start(passes, known);
         let route = format!("a{}", " b c a".repeat(20));
         let told = answer_text(&agents.go(&route, Value::Null).unwrap());
@@ -362,4 +366,67 @@ fn a_tree_says_what_was_spent_and_fits_a_narrow_terminal() {
     assert!(drawn.code == 0 && lines.len() == 4, "{drawn:?}");
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", drawn.out);
     assert!(lines[0].contains("CHILDREN") && lines[1].contains("2/3"), "{}", drawn.out);
+}
+
+/// An agent that is done at once, and then thanks whoever is `to`, in the conversation that it was called in. It passes nothing on.
+fn polite(name: &'static str, to: &'static str, way: &Way, refusals: &Arc<Mutex<Vec<Fault>>>) -> Peer {
+    let (way, refusals) = (way.clone(), refusals.clone());
+    Peer::start(Card::Plain, move |request, wire| {
+        let context = request.params()["message"]["contextId"].as_str().map_or_else(|| fresh("context"), str::to_owned);
+        let after = wire.ok(&json!({"task": {
+            "id": fresh("remote"), "contextId": context, "status": {"state": "TASK_STATE_COMPLETED"},
+            "artifacts": [{"artifactId": "out", "parts": [{"text": "you are welcome"}]}],
+        }}));
+        let (way, refusals) = (way.clone(), refusals.clone());
+        thread::spawn(move || {
+            // Its own turn is over by then.
+            thread::sleep(ms(30));
+            let mut said = message("thanks");
+            said["contextId"] = json!(context);
+            let bearer = format!("Bearer secret-of-{name}");
+            let Some(client) = way.get() else { return };
+            // The test may be over, and the gateway gone.
+            let Ok(answer) = client.call(to, "SendMessage", &json!({"message": said}), &[("authorization", &bearer)])
+            else {
+                return;
+            };
+            refusals.lock().unwrap().extend(answer.outcome().err().map(|fault| *fault));
+        });
+        after
+    })
+}
+
+#[test]
+fn two_agents_do_not_thank_each_other_for_ever() {
+    for known in [true, false] {
+        let (way, refusals) = (Way::default(), Arc::<Mutex<Vec<Fault>>>::default());
+        let peers = [("a", polite("a", "b", &way, &refusals)), ("b", polite("b", "a", &way, &refusals))];
+        let mut config = Config::new().top("limits.agent_messages = 5");
+        for (name, peer) in &peers {
+            let agent = if known { format!("agent = \"{name}\"\n") } else { String::new() };
+            config = config
+                .agent(name, &peer.url(), &[])
+                .last(&format!("[callers.{name}]\ntoken = \"file:{name}.token\"\ntenant = \"acme\"\n{agent}"))
+                .with_file(&format!("{name}.token"), &format!("secret-of-{name}"));
+        }
+        let gateway = config
+            .last("[callers.user]\ntoken = \"file:user.token\"\ntenant = \"acme\"")
+            .with_file("user.token", "secret-of-user")
+            .start();
+        let client = gateway.client();
+        way.set(client.clone()).unwrap();
+        let user = [("authorization", "Bearer secret-of-user")];
+        let hello = json!({"message": message("hello")});
+        client.call("a", "SendMessage", &hello, &user).unwrap().outcome().unwrap();
+        let fault = eventually(Duration::from_secs(10), "it stops", || refusals.lock().unwrap().first().cloned());
+        assert_eq!((fault.reason.as_str(), fault.delivery.as_str()), ("rate_limited", "not_sent"), "{fault:?}");
+        let calls = || peers.iter().map(|(_, peer)| peer.executions()).sum::<usize>();
+        let stopped = calls();
+        assert!((10..=12).contains(&stopped), "five thanks each way, and the hello: {stopped}");
+        thread::sleep(ms(300));
+        assert_eq!(calls(), stopped, "nobody goes on");
+        // Others are not touched by it.
+        let other = json!({"message": message("hello"), "configuration": {"returnImmediately": true}});
+        client.call("b", "SendMessage", &other, &user).unwrap().outcome().unwrap();
+    }
 }
