@@ -107,7 +107,7 @@ impl Engine {
         #[rustfmt::skip]
         let Row {
             task, principal, agent, context, remote_task, root, parent, depth, chain, children, redrives, state, reason,
-            delivery, cancel, reply, late, created, changed, attempt, turn,
+            delivery, cancel, reply, late, asked, created, changed, attempt, turn,
             version: _, durability: _, remote_context: _,
         } = row;
         #[rustfmt::skip]
@@ -127,8 +127,11 @@ impl Engine {
         let a_root = root == task && *depth == 0;
         let untouched =
             *state == TaskState::Submitted && reason.is_none() && *cancel == Cancel::None && changed == created;
-        let unheard =
-            *delivery == Delivery::NotSent && *reply == ReplyKind::Task && late.is_none() && remote_task.is_none();
+        let unheard = *delivery == Delivery::NotSent
+            && *reply == ReplyKind::Task
+            && late.is_none()
+            && asked.is_none()
+            && remote_task.is_none();
         matches!(place, Place::Queue(spot) if spot.since == *created && spot.priority == *priority)
             && (*accepted && *class == Class::Queue && *phase == Phase::Waiting && *not_before == Time::ZERO)
             && (timed && nobody_waits && first && idle && never_ran && unrelated && a_root && untouched && unheard)
@@ -187,45 +190,19 @@ impl Engine {
         let runs_for = Span::from_micros(from.number());
         let fingerprint = from.wide();
         let (context, message_id, remote) = (from.text(), from.text(), from.text());
+        let budget = Budget { deadline, depth, fanout };
         let turn = Turn {
-            no: 1,
-            message_id: message_id.as_str().into(),
-            fingerprint,
-            phase: Phase::Waiting,
             waiting_on: Reason::ALL.get(usize::from(reason)).copied(),
-            not_before: Time::ZERO,
             expires,
-            budget: Budget { deadline, depth, fanout },
             runs_for: flag(4).then_some(runs_for),
-            attempts: 0,
             priority,
-            times: Times::default(),
+            ..Turn::new(1, message_id.as_str().into(), fingerprint, budget)
         };
         let row = Row {
-            task,
             version,
-            principal,
-            agent,
             durability: if flag(3) { Durability::Memory } else { Durability::Durable },
-            context: context.as_str().into(),
-            remote_task: None,
             remote_context: flag(5).then(|| remote.as_str().into()),
-            root: task,
-            parent: None,
-            depth: 0,
-            chain: [].into(),
-            children: 0,
-            redrives: None,
-            state: TaskState::Submitted,
-            reason: None,
-            delivery: Delivery::NotSent,
-            cancel: Cancel::None,
-            reply: ReplyKind::Task,
-            late: None,
-            created,
-            changed: created,
-            attempt: Attempt(0),
-            turn,
+            ..Row::new(task, principal, agent, context.as_str().into(), created, turn)
         };
         let key =
             Key { principal: row.principal.clone(), agent: row.agent.clone(), message_id: row.turn.message_id.clone() };

@@ -1,6 +1,6 @@
 //! A message to a task: one turn at a time. What comes while a turn is under way waits behind it, for as long as its
-//! caller waits, and is nothing yet: no key, no row. What is answered goes on as the task's next turn; if that is refused, the
-//! task is as it was.
+//! caller waits, and is nothing yet: no key, no row. What is answered goes on as the task's next turn; if that is refused, or
+//! surely never sent, the task is as it was.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::ids::TaskId;
 use crate::input::{Named, Submission, Want};
 use crate::live::{Behind, Class};
 use crate::output::{Answer, Output};
+use crate::record::{Cancel, Delivery};
 use crate::submit::key_of;
 
 impl Engine {
@@ -56,6 +57,21 @@ impl Engine {
         live.queues = class == Class::Queue;
         live.busied = 0;
         self.begin_turn(s, task);
+    }
+
+    /// A message to a task that surely was never sent changed nothing at the agent: only its turn fails, and the task asks what
+    /// it asked before. False if that is not so.
+    pub(crate) fn asks_again(&mut self, task: TaskId, reason: Reason) -> bool {
+        let Some(live) = self.live.get_mut(&task) else { return false };
+        let Some(asked) = live.row.asked.filter(|_| live.row.cancel == Cancel::None) else { return false };
+        // Until it is first sent, what is known of the delivery is known of the turn before.
+        if !live.row.turn.is_untried() && live.row.delivery != Delivery::NotSent {
+            return false;
+        }
+        live.row.delivery = Delivery::NotSent;
+        self.settle(task, asked, Some(reason));
+        self.release(task);
+        true
     }
 
     // ---- waiting behind another turn -----------------------------------------------------------------------------

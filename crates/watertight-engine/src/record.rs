@@ -196,6 +196,24 @@ pub struct Turn {
 }
 
 impl Turn {
+    /// A message that waits, with nothing wished for.
+    pub fn new(no: u32, message_id: Arc<str>, fingerprint: Fingerprint, budget: Budget) -> Turn {
+        Turn {
+            no,
+            message_id,
+            fingerprint,
+            phase: Phase::Waiting,
+            waiting_on: None,
+            not_before: Time::ZERO,
+            expires: Time::FAR,
+            budget,
+            runs_for: None,
+            attempts: 0,
+            priority: NORMAL_PRIORITY,
+            times: Times::default(),
+        }
+    }
+
     /// Nothing of it was ever sent, as far as is known: what ends its wait is its time to live.
     pub(crate) fn is_untried(&self) -> bool {
         self.attempts == 0 && self.times.sent.is_none()
@@ -257,7 +275,7 @@ pub struct Row {
     pub redrives: Option<TaskId>,
     /// Its state.
     pub state: TaskState,
-    /// Our reason, if the state is our verdict.
+    /// Our reason, if the state is our verdict; of a task that asks, why the last answer to it was not sent.
     pub reason: Option<Reason>,
     /// What is known of the delivery of the current turn.
     pub delivery: Delivery,
@@ -267,6 +285,9 @@ pub struct Row {
     pub reply: ReplyKind,
     /// A result that came after the verdict. It is kept beside it, and changes nothing.
     pub late: Option<TaskState>,
+    /// In which state it waited for the message of its current turn. It is in it again if that surely was never sent. Nothing
+    /// once the turn is over.
+    pub asked: Option<TaskState>,
     /// When it was accepted.
     pub created: Time,
     /// When its state last changed.
@@ -278,14 +299,54 @@ pub struct Row {
 }
 
 impl Row {
+    /// One that is just taken on: for itself alone, and its agent never heard of it.
+    pub fn new(task: TaskId, principal: Principal, agent: AgentId, context: Arc<str>, now: Time, turn: Turn) -> Row {
+        Row {
+            task,
+            version: 0,
+            principal,
+            agent,
+            durability: Durability::Durable,
+            context,
+            remote_task: None,
+            remote_context: None,
+            root: task,
+            parent: None,
+            depth: 0,
+            chain: [].into(),
+            children: 0,
+            redrives: None,
+            state: TaskState::Submitted,
+            reason: None,
+            delivery: Delivery::NotSent,
+            cancel: Cancel::None,
+            reply: ReplyKind::Task,
+            late: None,
+            asked: None,
+            created: now,
+            changed: now,
+            attempt: Attempt(0),
+            turn,
+        }
+    }
+
     /// Since when its current turn waits, while it waits. It keeps that through every try.
     pub fn waits_since(&self) -> Time {
         if self.turn.no == 1 { self.created } else { self.changed }
     }
 
-    /// This turn started the task, which failed before any byte of it was sent: its messageId may be used again.
+    /// This turn is over, and no byte of its message was ever sent: its messageId may be used again.
     pub fn never_sent(&self, turn: u32) -> bool {
-        turn == 1 && self.turn.no == 1 && self.state == TaskState::Failed && self.delivery == Delivery::NotSent
+        let failed = match self.state {
+            TaskState::Failed => turn == 1,
+            TaskState::InputRequired | TaskState::AuthRequired => self.reason.is_some(),
+            TaskState::Submitted
+            | TaskState::Working
+            | TaskState::Completed
+            | TaskState::Canceled
+            | TaskState::Rejected => false,
+        };
+        failed && self.turn.no == turn && self.delivery == Delivery::NotSent
     }
 }
 

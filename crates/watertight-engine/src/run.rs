@@ -205,6 +205,9 @@ impl Engine {
         } else if self.still_busy(task, fault) || self.dropped(task, fault) {
             return;
         } else if !self.retry(task, fault) {
+            if self.asks_again(task, fault.reason) {
+                return;
+            }
             let known = self.live.get(&task).is_some_and(|live| live.row.remote_task.is_some());
             if known && may_go_on(fault.reason) {
                 return self.cut(task, TaskState::Failed, fault.reason);
@@ -258,6 +261,7 @@ impl Engine {
         self.leave_place(task);
         let Some(live) = self.live.get_mut(&task) else { return };
         live.row.state = state;
+        live.row.asked = None;
         live.row.reason = reason;
         live.row.changed = now;
         live.row.turn.phase = Phase::Ended;
@@ -381,7 +385,9 @@ impl Engine {
             Phase::Waiting => {
                 let untried = live.row.turn.is_untried();
                 let reason = if untried { Reason::Expired } else { Reason::DeadlineExceeded };
-                self.end_waiting(task, TaskState::Failed, reason);
+                if !self.asks_again(task, reason) {
+                    self.end_waiting(task, TaskState::Failed, reason);
+                }
             }
             Phase::Dispatching | Phase::Running => {
                 let waited = live.dispatched.map_or(Span::ZERO, |at| now.since(at));

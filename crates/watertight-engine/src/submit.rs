@@ -13,7 +13,7 @@ use crate::ids::{Key, LineId, TaskId};
 use crate::input::{Submission, Want};
 use crate::live::{Class, Line, Live, Place, Timer};
 use crate::output::{Answer, Output};
-use crate::record::{Cancel, Delivery, NORMAL_PRIORITY, Phase, ReplyKind, Row, Save, TaskState, Times, Turn};
+use crate::record::{NORMAL_PRIORITY, Phase, Row, Save, TaskState, Turn};
 
 /// Keys of this many turns of one delegation are kept in memory.
 const KEYS_IN_MEMORY: usize = 4;
@@ -123,31 +123,15 @@ impl Engine {
         if context.remote.is_none() {
             context.remote = s.remote_context.clone();
         }
+        let turn = self.turn(s, 1, class, above.budget, above.parent);
         let row = Row {
-            task: s.task,
-            version: 0,
-            principal: s.principal.clone(),
-            agent: s.agent.clone(),
             durability: self.agents.get(&s.agent).map(|agent| agent.settings.durability).unwrap_or_default(),
-            context: s.context.clone(),
-            remote_task: None,
-            remote_context: None,
             root: above.root.unwrap_or(s.task),
             parent: above.parent,
             depth: above.depth,
             chain: above.chain,
-            children: 0,
             redrives: s.redrives,
-            state: TaskState::Submitted,
-            reason: None,
-            delivery: Delivery::NotSent,
-            cancel: Cancel::None,
-            reply: ReplyKind::Task,
-            late: None,
-            created: self.now,
-            changed: self.now,
-            attempt: crate::ids::Attempt(0),
-            turn: self.turn(s, 1, class, above.budget, above.parent),
+            ..Row::new(s.task, s.principal.clone(), s.agent.clone(), s.context.clone(), self.now, turn)
         };
         self.live.insert(s.task, Box::new(Live { lingers: false, ..Live::new(row, class) }));
         self.begin_turn(s, s.task);
@@ -175,18 +159,10 @@ impl Engine {
         });
         let floats = class == Class::Queue && s.budget.remaining_s.is_none() && parent.is_none();
         Turn {
-            no,
-            message_id: s.message_id.clone(),
-            fingerprint: s.fingerprint,
-            phase: Phase::Waiting,
-            waiting_on: None,
-            not_before: Time::ZERO,
             expires: if floats { self.now + ttl } else { budget.deadline.min(self.now + ttl) },
-            budget,
             runs_for: floats.then(|| budget.remaining(self.arrived(s))),
-            attempts: 0,
             priority: s.queue.priority.map_or(NORMAL_PRIORITY, |priority| priority.min(HIGHEST)),
-            times: Times::default(),
+            ..Turn::new(no, s.message_id.clone(), s.fingerprint, budget)
         }
     }
 
@@ -233,7 +209,9 @@ impl Engine {
         let first = live.row.turn.no == 1;
         if live.row.state.is_interrupted() {
             // What it asked for is here.
+            live.row.asked = Some(live.row.state);
             live.row.state = TaskState::Submitted;
+            live.row.reason = None;
             live.row.changed = self.now;
         }
         let (turn, fingerprint) = (live.row.turn.no, live.row.turn.fingerprint);

@@ -12,7 +12,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::record::{Delivery, Phase, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::time::{Span, Time};
 use watertight_store::{Body, CommitError, Dialect, ListQuery, Store, Write};
@@ -91,44 +91,19 @@ fn task(n: u64) -> [Write; 2] {
     let state = if !own && n.is_multiple_of(101) { TaskState::Working } else { over };
     let task = TaskId(u128::from(n) << 80);
     let message_id = format!("{:032x}", u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    let agent = AgentId::new(if n.is_multiple_of(3) { "hotels" } else { "flights" });
+    let (context, now) = (format!("context-{}", n / 10), Time::from_micros(n));
+    let budget = Budget { deadline: Time::FAR, depth: 4, fanout: 8 };
+    let turn = Turn::new(1, message_id.as_str().into(), n.into(), budget);
+    let who = principal(if own { 0 } else { 1 + n % 100 });
     let row = Row {
-        task,
         version: 1,
-        principal: principal(if own { 0 } else { 1 + n % 100 }),
-        agent: AgentId::new(if n.is_multiple_of(3) { "hotels" } else { "flights" }),
-        durability: Durability::Durable,
-        context: format!("context-{}", n / 10).as_str().into(),
         remote_task: Some(format!("r{message_id}").as_str().into()),
-        remote_context: None,
-        root: task,
-        parent: None,
-        depth: 0,
-        chain: [].into(),
-        children: 0,
-        redrives: None,
         state,
-        reason: None,
         delivery: Delivery::Delivered,
-        cancel: Cancel::None,
-        reply: ReplyKind::Task,
-        late: None,
-        created: Time::from_micros(n),
-        changed: Time::from_micros(n),
         attempt: Attempt(1),
-        turn: Turn {
-            no: 1,
-            message_id: message_id.as_str().into(),
-            fingerprint: u128::from(n),
-            phase: Phase::Ended,
-            waiting_on: None,
-            not_before: Time::ZERO,
-            expires: Time::FAR,
-            budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
-            runs_for: None,
-            attempts: 1,
-            priority: 50,
-            times: Default::default(),
-        },
+        turn: Turn { phase: Phase::Ended, attempts: 1, ..turn.clone() },
+        ..Row::new(task, who, agent, context.as_str().into(), now, turn)
     };
     let Row { principal, agent, .. } = row.clone();
     let key = Key { principal, agent, message_id: row.turn.message_id.clone() };

@@ -16,8 +16,8 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, params};
-use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::ids::{AgentId, Key, Principal, TaskId};
+use watertight_engine::record::{Phase, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::time::Time;
 use watertight_store::{Body, CommitError, Dialect, Store, Write};
@@ -165,45 +165,15 @@ fn delegation(n: u64) -> Vec<Write> {
     // Callers choose message ids at random, mostly: this is what it costs.
     let message_id = format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let task = TaskId(u128::from(n) << 64);
+    let principal = Principal { tenant: "acme".into(), caller: "planner".into() };
+    let budget = Budget { deadline: Time::FAR, depth: 4, fanout: 8 };
+    let turn = Turn::new(1, message_id.as_str().into(), n.into(), budget);
+    // A context that the gateway minted, in order of time.
+    let context = task.to_string();
     let row = Row {
-        task,
         version: 1,
-        principal: Principal { tenant: "acme".into(), caller: "planner".into() },
-        agent: AgentId::new("hotels"),
-        durability: Durability::Durable,
-        // A context that the gateway minted, in order of time.
-        context: task.to_string().as_str().into(),
-        remote_task: None,
-        remote_context: None,
-        root: task,
-        parent: None,
-        depth: 0,
-        chain: [].into(),
-        children: 0,
-        redrives: None,
-        state: TaskState::Submitted,
-        reason: None,
-        delivery: Delivery::NotSent,
-        cancel: Cancel::None,
-        reply: ReplyKind::Task,
-        late: None,
-        created: Time::from_micros(n),
-        changed: Time::from_micros(n),
-        attempt: Attempt(0),
-        turn: Turn {
-            no: 1,
-            message_id: message_id.as_str().into(),
-            fingerprint: u128::from(n),
-            phase: Phase::Dispatching,
-            waiting_on: None,
-            not_before: Time::ZERO,
-            expires: Time::FAR,
-            budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
-            runs_for: None,
-            attempts: 1,
-            priority: 50,
-            times: Default::default(),
-        },
+        turn: Turn { phase: Phase::Dispatching, attempts: 1, ..turn.clone() },
+        ..Row::new(task, principal, AgentId::new("hotels"), context.as_str().into(), Time::from_micros(n), turn)
     };
     let Row { principal, agent, .. } = row.clone();
     let key = Key { principal, agent, message_id: row.turn.message_id.clone() };

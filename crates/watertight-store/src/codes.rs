@@ -1,6 +1,6 @@
 //! The numbers that stand for states in the database. They are part of the schema: none is ever given a new meaning.
 
-use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, TaskState};
+use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, TaskState};
 
 use crate::words::Dialect;
 
@@ -15,6 +15,17 @@ pub(crate) fn state(state: TaskState) -> i64 {
         TaskState::Canceled => 6,
         TaskState::Rejected => 7,
     }
+}
+
+/// A state beside the row's own: of a task that is over, what came after the verdict; of one that is not, what it asked for. No
+/// task has both, so they have one column.
+pub(crate) fn beside(row: &Row) -> Option<TaskState> {
+    if row.state.is_terminal() { row.late } else { row.asked }
+}
+
+/// What [`beside`] gave, as what came late and what it asked for.
+pub(crate) fn of_beside(state: TaskState, beside: Option<TaskState>) -> (Option<TaskState>, Option<TaskState>) {
+    if state.is_terminal() { (beside, None) } else { (None, beside) }
 }
 
 pub(crate) fn delivery(delivery: Delivery) -> i64 {

@@ -11,9 +11,7 @@ mod reading;
 use std::sync::mpsc::{Receiver, channel};
 
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, Principal, TaskId};
-use watertight_engine::record::{
-    Cancel, Delivery, Durability, NORMAL_PRIORITY, Phase, ReplyKind, Row, Save, TaskState, Times, Turn,
-};
+use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Times, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -35,46 +33,12 @@ pub(crate) fn at(millis: u64) -> Time {
 
 /// A delegation as it is accepted, at a time that its id tells.
 pub(crate) fn row(n: u128) -> Row {
-    let task = TaskId(n);
-    Row {
-        task,
-        version: 1,
-        principal: Principal { tenant: "acme".into(), caller: "planner".into() },
-        agent: AgentId::new("hotels"),
-        durability: Durability::Durable,
-        context: format!("ctx-{n}").as_str().into(),
-        remote_task: None,
-        remote_context: None,
-        root: task,
-        parent: None,
-        depth: 0,
-        chain: [].into(),
-        children: 0,
-        redrives: None,
-        state: TaskState::Submitted,
-        reason: None,
-        delivery: Delivery::NotSent,
-        cancel: Cancel::None,
-        reply: ReplyKind::Task,
-        late: None,
-        created: at(n as u64),
-        changed: at(n as u64),
-        attempt: Attempt(0),
-        turn: Turn {
-            no: 1,
-            message_id: format!("m-{n}").as_str().into(),
-            fingerprint: n * 7,
-            phase: Phase::Waiting,
-            waiting_on: None,
-            not_before: Time::ZERO,
-            expires: Time::FAR,
-            budget: Budget { deadline: at(60_000), depth: 4, fanout: 8 },
-            runs_for: None,
-            attempts: 0,
-            priority: NORMAL_PRIORITY,
-            times: Times::default(),
-        },
-    }
+    let principal = Principal { tenant: "acme".into(), caller: "planner".into() };
+    let (context, message_id) = (format!("ctx-{n}"), format!("m-{n}"));
+    let budget = Budget { deadline: at(60_000), depth: 4, fanout: 8 };
+    let turn = Turn::new(1, message_id.as_str().into(), n * 7, budget);
+    let row = Row::new(TaskId(n), principal, AgentId::new("hotels"), context.as_str().into(), at(n as u64), turn);
+    Row { version: 1, ..row }
 }
 
 /// The same delegation one save later.
@@ -98,7 +62,7 @@ pub(crate) fn full(n: u128) -> Row {
         delivery: Delivery::MaybeDelivered,
         cancel: Cancel::Owed,
         reply: ReplyKind::Message,
-        late: Some(TaskState::Completed),
+        asked: Some(TaskState::AuthRequired),
         attempt: Attempt(7),
         turn: Turn {
             no: 2,

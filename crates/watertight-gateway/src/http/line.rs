@@ -172,7 +172,8 @@ impl Line<'_> {
         let (history, asked) = (send.peek.history_length, send.peek.budget.as_ref().and_then(|b| b.remaining_s));
         let accepted = self.submit(send, want).await?;
         let view = accepted.view;
-        if let Some(reason) = view.reason.filter(|_| view.state == TaskState::Failed) {
+        // Failed, or the message surely never left and the task asks what it asked before.
+        if let Some(reason) = view.reason.filter(|_| view.state == TaskState::Failed || view.state.is_interrupted()) {
             let mut problem = Problem::failed(&view, reason, &self.limits(asked));
             if accepted.replay {
                 // It is the first one's failure that is told, and nothing was tried now.

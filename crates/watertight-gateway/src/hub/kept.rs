@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use watertight_a2a::json::{Json, Value};
 use watertight_a2a::record::Record;
-use watertight_engine::record::Row;
+use watertight_engine::record::{Row, TaskState};
 
 use super::view::millis;
 use super::{Detail, view};
@@ -114,7 +114,9 @@ pub(crate) fn restore(row: &Row, stored: Stored) -> (Record, Option<Detail>) {
     let says = state_of(record.state());
     let ahead = says.is_terminal() || says.is_interrupted();
     let detail = part("detail").map(|doc| detail(&doc));
-    if says != row.state && (ahead || missing || row.state.is_terminal()) {
+    // An answer to what it asks is on its way: the question stands until the agent says something else.
+    let asked = row.state == TaskState::Submitted && row.asked == Some(says);
+    if says != row.state && !asked && (ahead || missing || row.state.is_terminal()) {
         view::overrule(&mut record, row, detail.as_ref());
     }
     (record, detail)

@@ -21,7 +21,7 @@ use watertight_policy::time::Time;
 use super::along::Along;
 use super::kept::{self, Message};
 use super::reader::{Put, Reader};
-use super::view::{millis, overrule, verdict, view_of};
+use super::view::{kind_of, millis, overrule, verdict, view_of};
 use super::{Detail, End, Event, EventId, EventKind, Limits, TaskView};
 use crate::states::state_of;
 
@@ -364,7 +364,9 @@ impl Live {
         }
         inner.ahead = None;
         inner.line_state = state;
-        if !told && state_of(inner.shown.state()) != state {
+        // It asks what it asked before, and its caller is told why.
+        let again = state.is_interrupted() && reason.is_some();
+        if !told && (again || state_of(inner.shown.state()) != state) {
             inner.author(&Row { state, reason, ..Row::clone(&row) }, now, self);
         }
         for reader in std::mem::take(&mut inner.readers) {
@@ -577,7 +579,9 @@ impl Inner {
     fn author(&mut self, row: &Row, now: Time, live: &Live) {
         let view = self.view_for_unopened();
         self.last += 1;
-        overrule(Arc::make_mut(&mut self.shown), row, self.detail.as_deref());
+        if state_of(self.shown.state()) != row.state {
+            overrule(Arc::make_mut(&mut self.shown), row, self.detail.as_deref());
+        }
         let body = self.shown.render_status_update(verdict(row, &self.shown).as_ref()).into();
         let event = Event { id: live.id(self.last), kind: EventKind::Status, state: Some(row.state), body };
         self.hand_out(Arc::new(event), view, now, live);
@@ -587,13 +591,4 @@ impl Inner {
 /// Whether the agent's last word is the turn's end. With a reason of ours it is not.
 fn stands(event: &Event, state: TaskState, reason: Option<Reason>) -> bool {
     event.state == Some(state) && (reason.is_none() || state == TaskState::Canceled)
-}
-
-fn kind_of(heard: &Heard) -> EventKind {
-    match heard.body {
-        Body::Task(_) => EventKind::Task,
-        Body::Message(_) => EventKind::Message,
-        Body::Status(_) => EventKind::Status,
-        Body::Artifact(_) => EventKind::Artifact,
-    }
 }

@@ -4,7 +4,7 @@ use crate::states::state_of;
 use watertight_a2a::event::Event as Heard;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::Attempt;
-use watertight_engine::record::{Durability, Phase, Turn};
+use watertight_engine::record::{Phase, Turn};
 use watertight_policy::budget::Budget;
 
 use super::*;
@@ -13,45 +13,10 @@ const NOW: Time = Time::from_millis(1_000);
 
 fn row(state: TaskState, phase: Phase) -> Row {
     let budget = Budget { deadline: Time::FAR, depth: 1, fanout: 1 };
-    Row {
-        task: TaskId(7),
-        version: 1,
-        principal: Principal { tenant: "t".into(), caller: "c".into() },
-        agent: AgentId::new("fx"),
-        durability: Durability::Durable,
-        context: "ctx".into(),
-        remote_task: None,
-        remote_context: None,
-        root: TaskId(7),
-        parent: None,
-        depth: 0,
-        chain: [].into(),
-        children: 0,
-        redrives: None,
-        state,
-        reason: None,
-        delivery: Delivery::NotSent,
-        cancel: Cancel::None,
-        reply: ReplyKind::Task,
-        late: None,
-        created: NOW,
-        changed: NOW,
-        attempt: Attempt(1),
-        turn: Turn {
-            no: 1,
-            message_id: "m".into(),
-            fingerprint: 1,
-            phase,
-            waiting_on: None,
-            not_before: NOW,
-            expires: Time::FAR,
-            budget,
-            runs_for: None,
-            attempts: 1,
-            priority: 50,
-            times: Default::default(),
-        },
-    }
+    let principal = Principal { tenant: "t".into(), caller: "c".into() };
+    let turn = Turn { phase, not_before: NOW, attempts: 1, ..Turn::new(1, "m".into(), 1, budget) };
+    let row = Row::new(TaskId(7), principal, AgentId::new("fx"), "ctx".into(), NOW, turn);
+    Row { version: 1, state, attempt: Attempt(1), ..row }
 }
 
 fn heard(json: &str) -> Heard {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use watertight_a2a::event::{Body, Event as Heard};
 use watertight_a2a::json::Json;
 use watertight_a2a::record::{Record, agent_message};
 use watertight_a2a::text::quote;
@@ -9,7 +10,7 @@ use watertight_engine::record::{Delivery, Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 
-use super::{Detail, TaskView};
+use super::{Detail, EventKind, TaskView};
 use crate::error::first_sentence;
 use crate::states::wire_state;
 
@@ -100,5 +101,15 @@ pub(crate) fn view_of(row: &Row, record: Arc<Record>, detail: Option<Arc<Detail>
         redriven_by: None,
         withheld: withheld(row.reason),
         record,
+    }
+}
+
+/// What an event is.
+pub(super) fn kind_of(heard: &Heard) -> EventKind {
+    match heard.body {
+        Body::Task(_) => EventKind::Task,
+        Body::Message(_) => EventKind::Message,
+        Body::Status(_) => EventKind::Status,
+        Body::Artifact(_) => EventKind::Artifact,
     }
 }

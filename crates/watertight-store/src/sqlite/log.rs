@@ -169,7 +169,7 @@ impl Encoder {
         self.code(codes::delivery(row.delivery));
         self.code(codes::cancel(row.cancel));
         self.code(codes::reply(row.reply));
-        self.maybe(row.late, |out, late| out.code(codes::state(late)));
+        self.maybe(codes::beside(row), |out, state| out.code(codes::state(state)));
         self.number(row.created.as_micros());
         self.number(row.changed.as_micros());
         self.number(u64::from(row.attempt.0));
@@ -324,6 +324,7 @@ impl Decoder {
             cancel: codes::to_cancel(self.code()?)?,
             reply: codes::to_reply(self.code()?)?,
             late: self.maybe(|from| codes::to_state(from.code()?))?,
+            asked: None,
             created: self.time()?,
             changed: self.time()?,
             attempt: Attempt(self.small()?),
@@ -342,6 +343,7 @@ impl Decoder {
                 times: Times::default(),
             },
         };
+        (row.late, row.asked) = codes::of_beside(row.state, row.late);
         if self.format > FIRST_FORMAT {
             row.turn.priority = u8::try_from(self.number()?).ok()?;
             let (sent, answered) = (self.maybe(Decoder::time)?, self.maybe(Decoder::time)?);

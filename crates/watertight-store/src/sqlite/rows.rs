@@ -57,7 +57,7 @@ pub(super) fn insert(statement: &mut CachedStatement<'_>, row: &Row, pair: i64) 
         codes::delivery(row.delivery),
         codes::cancel(row.cancel),
         codes::reply(row.reply),
-        row.late.map(codes::state),
+        codes::beside(row).map(codes::state),
         is_live(row),
         time(row.changed),
         row.attempt.0,
@@ -95,7 +95,7 @@ pub(super) fn update(statement: &mut CachedStatement<'_>, row: &Row, at: i64) ->
         codes::delivery(row.delivery),
         codes::cancel(row.cancel),
         codes::reply(row.reply),
-        row.late.map(codes::state),
+        codes::beside(row).map(codes::state),
         is_live(row),
         time(row.changed),
         row.attempt.0,
@@ -126,7 +126,9 @@ pub(super) struct Names(BTreeSet<Arc<str>>);
 impl Names {
     /// Reads a row of [`columns`].
     pub(super) fn row(&mut self, from: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
-        let state = |column| coded(from, column, codes::to_state);
+        let at = |column| coded(from, column, codes::to_state);
+        let state = at(11)?;
+        let (late, asked) = codes::of_beside(state, from.get::<_, Option<i64>>(16)?.map(|_| at(16)).transpose()?);
         Ok(Row {
             task: from.get::<_, Id>(0)?.task(),
             version: from.get::<_, i64>(1)? as u64,
@@ -142,12 +144,13 @@ impl Names {
             chain: self.chain(from, 36)?,
             children: from.get(37)?,
             redrives: from.get::<_, Option<Id>>(38)?.map(Id::task),
-            state: state(11)?,
+            state,
             reason: reason(from, 12)?,
             delivery: coded(from, 13, codes::to_delivery)?,
             cancel: coded(from, 14, codes::to_cancel)?,
             reply: coded(from, 15, codes::to_reply)?,
-            late: from.get::<_, Option<i64>>(16)?.map(|_| state(16)).transpose()?,
+            late,
+            asked,
             created: from.get::<_, Moment>(17)?.0,
             changed: from.get::<_, Moment>(18)?.0,
             attempt: Attempt(from.get(19)?),

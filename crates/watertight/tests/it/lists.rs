@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use serde_json::{Value, json};
 use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::record::{Delivery, Phase, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::time::Time;
 use watertight_store::{Body, Dialect, Store, Write};
@@ -24,44 +24,17 @@ const EPOCH: u64 = 1_700_000_000;
 fn task(n: u64, caller: &str, agent: &str) -> Write {
     let ended = Time::from_millis((EPOCH + n / 3) * 1_000);
     let task = TaskId(u128::from(ended.as_millis()) << 80 | u128::from(n));
+    let principal = Principal { tenant: "local".into(), caller: caller.into() };
+    let (context, message_id) = (format!("context-{}", n % 500), format!("message-{n}"));
+    let budget = Budget { deadline: Time::FAR, depth: 4, fanout: 8 };
+    let turn = Turn::new(1, message_id.as_str().into(), n.into(), budget);
     let row = Row {
-        task,
         version: 1,
-        principal: Principal { tenant: "local".into(), caller: caller.into() },
-        agent: AgentId::new(agent),
-        durability: Durability::Durable,
-        context: format!("context-{}", n % 500).as_str().into(),
-        remote_task: None,
-        remote_context: None,
-        root: task,
-        parent: None,
-        depth: 0,
-        chain: [].into(),
-        children: 0,
-        redrives: None,
         state: if n % 100 == 7 { TaskState::Rejected } else { TaskState::Completed },
-        reason: None,
         delivery: Delivery::Delivered,
-        cancel: Cancel::None,
-        reply: ReplyKind::Task,
-        late: None,
-        created: ended,
-        changed: ended,
         attempt: Attempt(1),
-        turn: Turn {
-            no: 1,
-            message_id: format!("message-{n}").as_str().into(),
-            fingerprint: u128::from(n),
-            phase: Phase::Ended,
-            waiting_on: None,
-            not_before: Time::ZERO,
-            expires: Time::FAR,
-            budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
-            runs_for: None,
-            attempts: 1,
-            priority: 50,
-            times: Default::default(),
-        },
+        turn: Turn { phase: Phase::Ended, attempts: 1, ..turn.clone() },
+        ..Row::new(task, principal, AgentId::new(agent), context.as_str().into(), ended, turn)
     };
     let said = json!({"params": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": format!("ask {n}")}]}}});
     let message = Body { dialect: Dialect::V1, bytes: said.to_string().into() };

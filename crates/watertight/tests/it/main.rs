@@ -12,6 +12,7 @@ mod gateway;
 mod http;
 mod peer;
 
+mod asks;
 mod bindings;
 mod breaker;
 mod cancel;

@@ -1,13 +1,14 @@
 //! What a start finds in the store: everything that can go on does so at once, whatever else there is.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
 use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, Save, TaskState, Turn};
+use watertight_engine::record::{Delivery, Phase, Row, Save, TaskState, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::time::Time;
 use watertight_store::{Body, Dialect, Store, Write};
@@ -21,44 +22,20 @@ use crate::peer::{After, Card, Peer};
 fn running(n: u64, agent: &str) -> Write {
     let began = Time::from_millis(1_700_000_000_000 + n);
     let task = TaskId(u128::from(began.as_millis()) << 80 | u128::from(n));
+    let principal = Principal { tenant: "local".into(), caller: "local".into() };
+    let [context, message_id, remote, there] =
+        ["context-", "message-", "r", "c"].map(|what| Arc::<str>::from(format!("{what}{n}")));
+    let budget = Budget { deadline: Time::FAR, depth: 4, fanout: 8 };
+    let turn = Turn::new(1, message_id, n.into(), budget);
     let row = Row {
-        task,
         version: 1,
-        principal: Principal { tenant: "local".into(), caller: "local".into() },
-        agent: AgentId::new(agent),
-        durability: Durability::Durable,
-        context: format!("context-{n}").as_str().into(),
-        remote_task: Some(format!("r{n}").as_str().into()),
-        remote_context: Some(format!("c{n}").as_str().into()),
-        root: task,
-        parent: None,
-        depth: 0,
-        chain: [].into(),
-        children: 0,
-        redrives: None,
+        remote_task: Some(remote),
+        remote_context: Some(there),
         state: TaskState::Working,
-        reason: None,
         delivery: Delivery::Delivered,
-        cancel: Cancel::None,
-        reply: ReplyKind::Task,
-        late: None,
-        created: began,
-        changed: began,
         attempt: Attempt(1),
-        turn: Turn {
-            no: 1,
-            message_id: format!("message-{n}").as_str().into(),
-            fingerprint: u128::from(n),
-            phase: Phase::Running,
-            waiting_on: None,
-            not_before: Time::ZERO,
-            expires: Time::FAR,
-            budget: Budget { deadline: Time::FAR, depth: 4, fanout: 8 },
-            runs_for: None,
-            attempts: 1,
-            priority: 50,
-            times: Default::default(),
-        },
+        turn: Turn { phase: Phase::Running, attempts: 1, ..turn.clone() },
+        ..Row::new(task, principal, AgentId::new(agent), context, began, turn)
     };
     let said = json!({"params": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "work"}]}}});
     let message = Body { dialect: Dialect::V1, bytes: said.to_string().into() };
