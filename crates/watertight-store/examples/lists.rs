@@ -1,4 +1,5 @@
 //! What a full store costs: to open it, to load what is live, a page of a list with its records, a round of pruning.
+//! Then a page beside what is on its way from the log to the tables.
 //!
 //! ```text
 //! cargo run --release -p watertight-store --example lists [TASKS]
@@ -8,7 +9,8 @@
 
 use std::error::Error;
 use std::io::Write as _;
-use std::sync::mpsc::sync_channel;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use watertight_engine::ids::{AgentId, Attempt, Key, Principal, TaskId};
@@ -27,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut tell = |what: &str, took: Duration| writeln!(out, "{what:<52} {:>9.2} ms", took.as_secs_f64() * 1e3);
 
     let began = now();
-    fill(&Store::open(home.path(), 0)?, tasks)?;
+    write(&Store::open(home.path(), 0)?, (1..=tasks).map(task))?.close();
     tell(&format!("{tasks} tasks written"), began.elapsed())?;
     let began = now();
     let (store, lease) = Store::open(home.path(), 0)?;
@@ -59,25 +61,103 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pruned = store.prune(lease.now, lease.now.since(Time::from_micros(20_000)), Span::MAX)?;
     tell(&format!("{} tasks pruned", pruned.tasks), began.elapsed())?;
     store.close();
+    for (tasks, what) in
+        [(0, Fresh::New), (1_000, Fresh::New), (4_000, Fresh::New), (1_000, Fresh::Changed), (4_000, Fresh::Changed)]
+    {
+        for moves in [false, true] {
+            let (mut took, worst) = beside(tasks, what, moves)?;
+            took.sort_unstable();
+            let at = |part: usize| took.get(took.len() * part / 100).copied().unwrap_or_default();
+            let moves = if moves { "on the move" } else { "lying still" };
+            tell(&format!("a page beside {tasks} {what:?}, {moves}: p50"), at(50))?;
+            tell(&format!("  p99 of {}", took.len()), at(99))?;
+            tell("  the slowest", worst)?;
+        }
+    }
     Ok(())
 }
 
-fn fill((store, lease): &(Store, watertight_store::Lease), tasks: u64) -> Result<(), Box<dyn Error>> {
-    let (sender, answers) = sync_channel(tasks as usize);
-    for first in (1..=tasks).step_by(100) {
+/// What the log has that the tables have not.
+#[derive(Clone, Copy, Debug)]
+enum Fresh {
+    /// Tasks of which the tables know nothing.
+    New,
+    /// Tasks of which the tables have an earlier state.
+    Changed,
+}
+
+/// Pages of a caller with 20,000 tasks, of which so many are on their way to the tables: as they are, or while they go.
+fn beside(tasks: u64, what: Fresh, moves: bool) -> Result<(Vec<Duration>, Duration), Box<dyn Error>> {
+    let home = tempfile::tempdir()?;
+    let own = |n| {
+        task(n).map(|mut write| {
+            if let Save::Delegation { row, .. } = &mut write.save {
+                let row = Arc::make_mut(row);
+                (row.principal, row.state) = (principal(0), TaskState::Working);
+            }
+            if let Save::Key { key, .. } = &mut write.save {
+                key.principal = principal(0);
+            }
+            write
+        })
+    };
+    write(&Store::open(home.path(), 0)?, (1..=20_000).map(own))?.close();
+    let opened = Store::open(home.path(), 0)?;
+    let ended = |n| {
+        own(n).map(|mut write| {
+            if let Save::Delegation { row, .. } = &mut write.save {
+                let row = Arc::make_mut(row);
+                (row.version, row.state) = (2, TaskState::Completed);
+                row.changed = Time::from_micros(100_000 + n);
+            }
+            write
+        })
+    };
+    let store = match what {
+        Fresh::New => write(&opened, (30_001..=30_000 + tasks).map(own))?,
+        Fresh::Changed => write(&opened, (1..=tasks).map(ended))?,
+    };
+    store.hang(!moves);
+    let (mut all, mut worst) = (Vec::new(), Duration::ZERO);
+    let began = now();
+    while began.elapsed() < Duration::from_millis(1_200) {
+        let mut query = ListQuery::of(principal(0));
+        for _ in 0..50 {
+            let began = now();
+            let page = store.list(&query)?;
+            let tasks: Vec<TaskId> = page.rows.iter().map(|row| row.task).collect();
+            store.records(&tasks, usize::MAX)?;
+            all.push(began.elapsed());
+            worst = worst.max(began.elapsed());
+            assert_eq!(page.rows.len(), 100);
+            query.after = page.rows.last().map(|last| (last.changed, last.task));
+        }
+    }
+    store.hang(false);
+    store.close();
+    Ok((all, worst))
+}
+
+/// Commits of a hundred each, and waits for them.
+fn write(
+    (store, lease): &(Store, watertight_store::Lease),
+    tasks: impl Iterator<Item = [Write; 2]>,
+) -> Result<Store, Box<dyn Error>> {
+    let (sender, answers) = channel();
+    let mut tasks = tasks.peekable();
+    while tasks.peek().is_some() {
         while !store.room() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let sender = sender.clone();
         let done = move |_, result: Result<(), CommitError>| drop(sender.send(result));
-        store.commit(0, lease.fence, (first..(first + 100).min(tasks + 1)).flat_map(task).collect(), Box::new(done));
+        store.commit(0, lease.fence, tasks.by_ref().take(100).flatten().collect(), Box::new(done));
     }
     drop(sender);
     for answer in answers {
         answer.map_err(|error| error.to_string())?;
     }
-    store.clone().close();
-    Ok(())
+    Ok(store.clone())
 }
 
 fn principal(n: u64) -> Principal {

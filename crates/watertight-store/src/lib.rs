@@ -257,9 +257,15 @@ impl Store {
     /// For tests: nothing is put off any longer.
     #[cfg(test)]
     fn settle(&self) {
-        let (sender, done) = std::sync::mpsc::sync_channel(0);
-        self.queue().ask(queue::Item::Settle(sender));
-        let _ = done.recv();
+        self.settle_some(None);
+    }
+
+    /// For tests: so many tasks go to the tables. Whether they could be written.
+    #[cfg(test)]
+    fn settle_some(&self, count: Option<usize>) -> bool {
+        let (sender, done) = std::sync::mpsc::sync_channel(1);
+        self.queue().ask(queue::Item::Settle(count, sender));
+        done.recv().unwrap()
     }
 
     #[cfg(test)]

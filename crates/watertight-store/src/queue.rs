@@ -46,7 +46,7 @@ pub(crate) enum Item {
     Limit(u32),
     /// For tests: everything goes to where it stays.
     #[cfg(test)]
-    Settle(SyncSender<()>),
+    Settle(Option<usize>, SyncSender<bool>),
 }
 
 /// Something to write under a fence.

@@ -10,11 +10,13 @@
 //! long as the disk does.
 
 mod checkpoint;
+mod counts;
 mod disk;
 mod filter;
 mod lists;
 mod log;
 mod open;
+mod order;
 mod overlay;
 mod prune;
 pub(crate) mod questions;
@@ -51,7 +53,6 @@ pub struct SqliteStore {
     pub(crate) writer: Writer,
     overlay: Arc<RwLock<Overlay>>,
     filter: Arc<Filter>,
-    counts: lists::Counts,
 }
 
 impl Drop for SqliteStore {
@@ -72,10 +73,7 @@ impl SqliteStore {
         let writer =
             writer.map_err(|source| OpenError::Io { doing: "start a thread for", path: path.clone(), source })?;
         filter.refresh();
-        Ok((
-            SqliteStore { readers: Readers::new(path), writer, overlay, filter, counts: lists::Counts::default() },
-            lease,
-        ))
+        Ok((SqliteStore { readers: Readers::new(path), writer, overlay, filter }, lease))
     }
 
     pub(crate) fn close(&self) {
@@ -230,7 +228,7 @@ impl News {
     fn of(overlay: &Overlay, task: TaskId) -> Option<News> {
         let fresh = overlay.get(task)?;
         let deltas = fresh.deltas.values().cloned().collect();
-        Some(News { whole: fresh.record.clone(), deltas, born: fresh.born })
+        Some(News { whole: fresh.record.clone(), deltas, born: fresh.born() })
     }
 }
 

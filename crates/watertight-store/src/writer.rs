@@ -51,6 +51,12 @@ pub(crate) trait Disk: Send + 'static {
         false
     }
 
+    /// For tests: so many tasks of what was put off. Whether they could be written.
+    #[cfg(test)]
+    fn settle_some(&mut self, _count: usize) -> bool {
+        true
+    }
+
     /// For tests: no more than so many pages, as if the disk were full.
     #[cfg(test)]
     fn limit(&mut self, _pages: u32) {}
@@ -162,9 +168,13 @@ impl<D: Disk> Desk<D> {
                     #[cfg(test)]
                     Item::Limit(pages) => self.disk.limit(pages),
                     #[cfg(test)]
-                    Item::Settle(done) => {
+                    Item::Settle(Some(count), done) => {
+                        let _ = done.send(self.disk.settle_some(count));
+                    }
+                    #[cfg(test)]
+                    Item::Settle(None, done) => {
                         while self.disk.tidy(Tidy::May) {}
-                        drop(done);
+                        let _ = done.send(true);
                     }
                 }
             }

@@ -3,6 +3,7 @@
 //! A commit is one row in the log, however many tasks, texts and keys are in it: that is all that a caller waits for.
 //! From there it goes to its place in pieces, when nobody waits ([`super::settle`]).
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ use super::checkpoint::Checkpointer;
 use super::filter::Filter;
 use super::log::{Encoder, Entry, Text};
 use super::open::Opened;
-use super::overlay::Overlay;
+use super::order::Listed;
+use super::overlay::{Overlay, Tables};
 use super::rows;
 use crate::error::CommitError;
 use crate::follow::{self, Versions};
@@ -54,6 +56,8 @@ pub(super) struct Hand {
     pub(super) encoder: Encoder,
     staged: Vec<Entry>,
     versions: Versions,
+    /// What the tables have of the tasks in it, where that was asked for.
+    listed: RefCell<BTreeMap<TaskId, Listed>>,
     /// The connection does not wait for the disk: what it writes now is in the log already.
     pub(super) lazy: bool,
     /// Tasks that went to the tables since the last checkpoint.
@@ -109,6 +113,7 @@ impl Hand {
             encoder: Encoder::default(),
             staged: Vec::new(),
             versions: Versions::new(),
+            listed: RefCell::default(),
             lazy: false,
             since_checkpoint: 0,
             prune_from: 0,
@@ -159,10 +164,32 @@ impl Hand {
         if known.is_some() {
             return Ok(known);
         }
-        let version =
-            |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, rows::coded(row, 1, codes::to_state)?));
-        let mut statement = self.statement("SELECT version, state FROM delegation WHERE task = ?1")?;
-        Ok(statement.query_row([rows::id(task)], version).optional()?)
+        let Some((version, listed)) = self.settled_row(task)? else { return Ok(None) };
+        self.listed.borrow_mut().insert(task, listed);
+        Ok(Some((version, listed.state)))
+    }
+
+    /// What the tables have of a task's row.
+    pub(super) fn tables(&self, task: TaskId) -> rusqlite::Result<Tables> {
+        Ok(self.settled_row(task)?.map_or(Tables::Nothing, |(_, listed)| Tables::Row(listed)))
+    }
+
+    fn settled_row(&self, task: TaskId) -> rusqlite::Result<Option<(u64, Listed)>> {
+        let it = |row: &rusqlite::Row<'_>| {
+            let state = rows::coded(row, 1, codes::to_state)?;
+            Ok((row.get::<_, i64>(0)? as u64, Listed { state, changed: row.get::<_, rows::Moment>(2)?.0 }))
+        };
+        let mut statement = self.statement("SELECT version, state, changed FROM delegation WHERE task = ?1")?;
+        statement.query_row([rows::id(task)], it).optional()
+    }
+
+    /// What the tables have of the row in it, if it is the first news of its task.
+    fn before(&self, entry: &Entry) -> Tables {
+        match entry.row() {
+            Some(row) if row.version == 1 => Tables::Nothing,
+            Some(row) => self.listed.borrow().get(&row.task).map_or(Tables::Unknown, |listed| Tables::Row(*listed)),
+            None => Tables::Unknown,
+        }
     }
 
     fn log(&mut self, entry: Entry) {
@@ -435,7 +462,8 @@ impl Disk for Hand {
             let mut overlay = self.overlay.write().unwrap_or_else(PoisonError::into_inner);
             for entry in staged {
                 self.filter.add(&entry);
-                overlay.put(self.seq, entry, false);
+                let tables = self.before(&entry);
+                overlay.put(self.seq, entry, tables);
             }
             drop(overlay);
             self.filter.refresh();
@@ -443,6 +471,7 @@ impl Disk for Hand {
         }
         self.encoder.clear();
         self.versions.clear();
+        self.listed.borrow_mut().clear();
         Ok(())
     }
 
@@ -451,6 +480,7 @@ impl Disk for Hand {
         self.staged.clear();
         self.encoder.clear();
         self.versions.clear();
+        self.listed.borrow_mut().clear();
         if !self.connection.is_autocommit() {
             // If even this fails, the next BEGIN does too, and says why.
             let _ = self.connection.execute_batch("ROLLBACK");
@@ -467,7 +497,12 @@ impl Disk for Hand {
     }
 
     fn tidy(&mut self, when: Tidy) -> bool {
-        self.settle_some(when)
+        self.tidy_up(when)
+    }
+
+    #[cfg(test)]
+    fn settle_some(&mut self, count: usize) -> bool {
+        self.settle(count).is_ok()
     }
 
     #[cfg(test)]

@@ -1,57 +1,44 @@
 //! Lists: pages of the tables, with what is fresh put in its place.
 //!
-//! What the tables say of a task with news does not count, neither on the page nor in the total. There are few of
-//! those, so that each is looked up.
+//! A page costs what it shows. What the tables say of a task with news does not count, neither on the page nor in the
+//! total; where that is, [`super::order`] knows. Only of rows that could not be written the tables have to be asked.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 use watertight_engine::ids::{AgentId, Principal, TaskId};
 use watertight_engine::record::Row;
+use watertight_policy::time::Time;
 
-use super::overlay::Overlay;
-use super::rows::Names;
+use super::counts::{Counts, Found};
+use super::order::{Listed, listed};
+use super::overlay::{Fresh, Overlay, Tables};
+use super::rows::{Id, Moment, Names};
 use super::{SqliteStore, questions, row_of, rows};
 use crate::error::ReadError;
 use crate::words::{ListQuery, Page};
 
 impl SqliteStore {
     pub(crate) fn list(&self, query: &ListQuery) -> Result<Page, ReadError> {
-        let fresh = |overlay: &Overlay| {
-            let own = overlay.rows().filter(|row| row.principal == query.principal);
-            let own = own.map(|row| (row.clone(), overlay.get(row.task).is_some_and(|fresh| fresh.born)));
-            (overlay.generation(), own.collect::<Vec<_>>())
-        };
-        self.both(fresh, |(generation, fresh), view| {
-            let count = |pair, query: &ListQuery| {
-                let of = Counted { pair, from: from_of(query), mask: query.mask() };
-                // A context holds few, and there are many.
-                match &query.context {
-                    Some(_) => count_pair(view, query, pair),
-                    None => self.counts.of(generation, of, || count_pair(view, query, pair)),
-                }
-            };
-            list(view, query, fresh, count)
-        })
+        self.both(|overlay| News::of(overlay, query), |news, view| list(view, query, news))
     }
 
     pub(crate) fn callers(&self, tenant: &str, limit: usize) -> Result<Vec<Principal>, ReadError> {
-        let fresh = |overlay: &Overlay| {
-            let own = overlay.rows().filter(|row| *row.principal.tenant == *tenant);
-            own.map(|row| row.principal.caller.clone()).collect::<BTreeSet<Arc<str>>>()
-        };
-        self.both(fresh, |mut callers, view| {
-            let limited = i64::try_from(limit).unwrap_or(i64::MAX);
-            let mut stored = view.prepare_cached(questions::CALLERS)?;
-            for caller in stored.query_map(params![tenant, limited], |row| row.get::<_, String>(0))? {
-                callers.insert(caller?.into());
-            }
-            let tenant: Arc<str> = tenant.into();
-            let named = callers.into_iter().map(|caller| Principal { tenant: tenant.clone(), caller });
-            Ok(named.take(limit).collect())
-        })
+        self.both(
+            |overlay| overlay.order.callers(tenant),
+            |mut callers, view| {
+                let limited = i64::try_from(limit).unwrap_or(i64::MAX);
+                let mut stored = view.prepare_cached(questions::CALLERS)?;
+                for caller in stored.query_map(params![tenant, limited], |row| row.get::<_, String>(0))? {
+                    callers.insert(caller?.into());
+                }
+                let tenant: Arc<str> = tenant.into();
+                let named = callers.into_iter().map(|caller| Principal { tenant: tenant.clone(), caller });
+                Ok(named.take(limit).collect())
+            },
+        )
     }
 
     pub(crate) fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<Row>, ReadError> {
@@ -76,73 +63,103 @@ impl SqliteStore {
     }
 }
 
-/// How many rows of the tables the latest lists were about: a caller that turns the pages asks for the same again and
-/// again, and counting costs as much as a page.
-#[derive(Default)]
-pub(super) struct Counts(Mutex<(u64, BTreeMap<Counted, u64>)>);
-
-/// The most that are remembered.
-const MAX_COUNTS: usize = 1_024;
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Counted {
-    pair: i64,
-    from: i64,
-    mask: u32,
+/// What is fresh of a page.
+struct News {
+    /// On it, as far as no older ones of the tables are, newest first.
+    rows: Vec<Arc<Row>>,
+    /// What the tables show on it or behind it, and should not.
+    stale: BTreeSet<TaskId>,
+    /// Fresh ones over all pages, and those that the tables count and should not.
+    counts: (u64, u64),
+    /// What the tables have of these has to be asked for.
+    doubted: Vec<Arc<Row>>,
+    /// What is known of the total in the tables; nothing, where it costs little.
+    known: Option<(Arc<Counts>, Found)>,
 }
 
-impl Counts {
-    /// As it was counted in this generation of the tables, or as it is counted now.
-    fn of(
-        &self,
-        generation: u64,
-        what: Counted,
-        count: impl FnOnce() -> rusqlite::Result<u64>,
-    ) -> rusqlite::Result<u64> {
-        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = Some(lock()).filter(|known| known.0 == generation).and_then(|known| known.1.get(&what).copied());
-        if let Some(known) = known {
-            return Ok(known);
+impl News {
+    fn of(overlay: &Overlay, query: &ListQuery) -> News {
+        let doubted = overlay.doubted(&query.principal);
+        if let Some(context) = &query.context {
+            return News { doubted, ..News::of_context(overlay, query, context) };
         }
-        let count = count()?;
-        let mut known = lock();
-        if known.0 < generation || known.1.len() >= MAX_COUNTS {
-            *known = (generation, BTreeMap::new());
-        }
-        if known.0 == generation {
-            known.1.insert(what, count);
-        }
-        Ok(count)
+        let order = &overlay.order;
+        let rows = order.page(query).into_iter().filter_map(|task| overlay.get(task)?.row.clone()).collect();
+        let known = Some((overlay.counts.clone(), overlay.counts.find(query)));
+        News { rows, stale: order.stale(query), counts: order.counts(query), doubted, known }
     }
-}
 
-fn list(
-    view: &Connection,
-    query: &ListQuery,
-    fresh: Vec<(Row, bool)>,
-    count: impl Fn(i64, &ListQuery) -> rusqlite::Result<u64>,
-) -> rusqlite::Result<Page> {
-    let mut page = Page::default();
-    let known: BTreeSet<TaskId> = fresh.iter().map(|(row, _)| row.task).collect();
-    let wider = ListQuery { limit: query.limit.saturating_add(known.len()), ..query.clone() };
-    for pair in pairs(view, query)? {
-        let rows = list_pair(view, &wider, pair)?;
-        page.rows.extend(rows.into_iter().filter(|row| !known.contains(&row.task)));
-        page.total += count(pair, query)?;
-    }
-    for (row, born) in fresh {
-        let before = if born { None } else { row_of(view, row.task)? };
-        page.total = page.total.saturating_sub(u64::from(before.is_some_and(|before| query.matches(&before))));
-        if query.matches(&row) {
-            page.total += 1;
-            if query.after.is_none_or(|after| (row.changed, row.task) < after) {
-                page.rows.push(row);
+    fn of_context(overlay: &Overlay, query: &ListQuery, context: &str) -> News {
+        let fresh = overlay.order.in_context(&query.principal, context).filter_map(|task| overlay.get(task));
+        let (mut rows, mut stale, mut counts) = (Vec::new(), BTreeSet::new(), (0, 0));
+        for (row, tables) in fresh.filter_map(|fresh: &Fresh| Some((fresh.row.as_ref()?, fresh.tables()))) {
+            if query.agent.as_ref().is_some_and(|agent| row.agent != *agent) {
+                continue;
+            }
+            if shows(query, listed(row)) {
+                counts.0 += 1;
+                rows.extend(Some(row.clone()).filter(|row| is_behind(query, (row.changed, row.task))));
+            }
+            if let Tables::Row(listed) = tables
+                && shows(query, listed)
+            {
+                counts.1 += 1;
+                stale.insert(row.task);
             }
         }
+        rows.sort_unstable_by_key(|row| Reverse((row.changed, row.task)));
+        rows.truncate(query.limit);
+        News { rows, stale, counts, doubted: Vec::new(), known: None }
     }
-    page.rows.sort_unstable_by_key(|row| Reverse((row.changed, row.task)));
-    page.rows.truncate(query.limit);
-    Ok(page)
+}
+
+fn shows(query: &ListQuery, at: Listed) -> bool {
+    query.wants(at.state) && query.changed_after.is_none_or(|from| at.changed >= from)
+}
+
+fn is_behind(query: &ListQuery, place: (Time, TaskId)) -> bool {
+    query.after.is_none_or(|after| place < after)
+}
+
+fn list(view: &Connection, query: &ListQuery, mut news: News) -> rusqlite::Result<Page> {
+    for row in &news.doubted {
+        if row_of(view, row.task)?.is_some_and(|before| query.matches(&before)) {
+            news.counts.1 += 1;
+            news.stale.insert(row.task);
+        }
+    }
+    let pairs = pairs(view, query)?;
+    let mut places: Vec<(Time, TaskId, Place)> = Vec::new();
+    for pair in &pairs {
+        places_of(view, query, *pair, &news.stale, &mut places)?;
+    }
+    places.extend(news.rows.into_iter().map(|row| (row.changed, row.task, Place::Fresh(row))));
+    places.sort_unstable_by_key(|(changed, task, _)| Reverse((*changed, *task)));
+    let mut names = Names::default();
+    let mut stored = view.prepare_cached(questions::ROW)?;
+    let mut row = |place| match place {
+        Place::Fresh(row) => Ok(Row::clone(&row)),
+        Place::Stored(id) => stored.query_row([id], |row| names.row(row)),
+    };
+    let rows = places.into_iter().take(query.limit).map(|(.., place)| row(place)).collect::<rusqlite::Result<_>>()?;
+
+    let count = || pairs.iter().map(|pair| count_pair(view, query, *pair)).sum::<rusqlite::Result<u64>>();
+    let in_tables = match news.known {
+        Some((_, Found::Count(count))) => count,
+        Some((counts, Found::Ticket(ticket))) => {
+            let count = count()?;
+            counts.counted(query, ticket, count);
+            count
+        }
+        None => count()?,
+    };
+    Ok(Page { rows, total: (in_tables + news.counts.0).saturating_sub(news.counts.1) })
+}
+
+/// Where a row of a page is.
+enum Place {
+    Fresh(Arc<Row>),
+    Stored(i64),
 }
 
 fn pairs(view: &Connection, query: &ListQuery) -> rusqlite::Result<Vec<i64>> {
@@ -164,17 +181,29 @@ fn count_pair(view: &Connection, query: &ListQuery, pair: i64) -> rusqlite::Resu
         .map(|total| total as u64)
 }
 
-fn list_pair(view: &Connection, query: &ListQuery, pair: i64) -> rusqlite::Result<Vec<Row>> {
+/// Where a pair's part of the page is, as far as it is not stale.
+fn places_of(
+    view: &Connection,
+    query: &ListQuery,
+    pair: i64,
+    stale: &BTreeSet<TaskId>,
+    places: &mut Vec<(Time, TaskId, Place)>,
+) -> rusqlite::Result<()> {
     let page = if query.context.is_some() { questions::PAGE_OF_CONTEXT } else { questions::PAGE };
-    let from = from_of(query);
     // Longer than any id, and so behind all of them.
     let last = query.after.map_or_else(|| vec![0xff; 17], |(_, task)| rows::id(task).to_vec());
     let until = query.after.map_or(i64::MAX, |(changed, _)| rows::time(changed));
-    let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
-    let mut names = Names::default();
-    let rows = view
-        .prepare_cached(page)?
-        .query_map(params![pair, query.context, from, query.mask(), until, last, limit], |row| names.row(row))?
-        .collect::<rusqlite::Result<_>>()?;
-    Ok(rows)
+    let mut page = view.prepare_cached(page)?;
+    let mut found = page.query(params![pair, query.context, from_of(query), query.mask(), until, last])?;
+    let mut left = query.limit;
+    while left > 0
+        && let Some(row) = found.next()?
+    {
+        let (changed, task) = (row.get::<_, Moment>(0)?.0, row.get::<_, Id>(1)?.task());
+        if !stale.contains(&task) {
+            places.push((changed, task, Place::Stored(row.get(2)?)));
+            left -= 1;
+        }
+    }
+    Ok(())
 }

@@ -83,6 +83,15 @@ impl Text {
 }
 
 impl Entry {
+    pub(super) fn row(&self) -> Option<&Row> {
+        match self {
+            Entry::Row { row, .. } => Some(row),
+            Entry::Key { .. } | Entry::Context { .. } | Entry::Delta { .. } | Entry::Gone(_) | Entry::KeysGone(_) => {
+                None
+            }
+        }
+    }
+
     /// The bodies in it.
     pub(super) fn texts(&self) -> impl Iterator<Item = &Text> {
         let (message, record) = match self {

@@ -5,6 +5,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::OpenError;
@@ -56,7 +57,13 @@ pub(super) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.execute_batch("PRAGMA query_only = ON; PRAGMA cache_size = -8192; PRAGMA trusted_schema = OFF;")?;
     connection.set_prepared_statement_cache_capacity(32);
+    plan_once(&connection)?;
     Ok(connection)
+}
+
+/// A statement is planned when it is prepared, and not again for every value: that cost more than what it reads.
+fn plan_once(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// A connection that only takes part in checkpoints.
@@ -136,6 +143,7 @@ fn settle(connection: &Connection) -> rusqlite::Result<String> {
     )?;
     connection.busy_timeout(Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(64);
+    plan_once(connection)?;
     Ok(journal)
 }
 
@@ -154,4 +162,33 @@ fn migrate(connection: &Connection, version: i64, cell: u32) -> rusqlite::Result
         transaction.commit()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+    use rusqlite::types::Value;
+
+    use super::*;
+    use crate::sqlite::questions::ANSWERED_BY;
+
+    /// SQLite as it is built here plans anew for values that may make another plan better, and the statements' cache is
+    /// of no use then.
+    #[test]
+    fn no_question_is_planned_again_for_other_values() {
+        let home = tempfile::tempdir().unwrap();
+        let opened = open(home.path(), 0).unwrap();
+        let reader = open_reader(&opened.path).unwrap();
+        for connection in [&opened.connection, &reader] {
+            for (sql, _) in ANSWERED_BY {
+                let mut statement = connection.prepare(sql).unwrap();
+                let count = statement.parameter_count();
+                for value in [Value::Integer(0), Value::Integer(1), Value::Integer(7)] {
+                    let values = rusqlite::params_from_iter(vec![value; count]);
+                    statement.query(values).unwrap().next().unwrap();
+                }
+                assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{sql}");
+            }
+        }
+    }
 }

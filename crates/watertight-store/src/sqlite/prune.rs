@@ -1,7 +1,5 @@
 //! Removing what is old, a bounded step at a time.
 
-use std::sync::PoisonError;
-
 use rusqlite::{OptionalExtension, params};
 use watertight_engine::ids::TaskId;
 
@@ -29,7 +27,7 @@ impl Hand {
             return Ok(PruneStep { more: true, ..PruneStep::default() });
         }
         let step = self.alone(|hand| step(hand, ask))?;
-        self.overlay.write().unwrap_or_else(PoisonError::into_inner).tables_changed();
+        self.overlay().counts.forget();
         Ok(step)
     }
 }
@@ -116,7 +114,7 @@ fn task_away(hand: &Hand, id: i64, task: TaskId) -> rusqlite::Result<i64> {
         .query_row([id], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))
         .optional()?;
     // A younger task of the context may be in memory alone so far; then it takes the context away when its own time comes.
-    let context = context.filter(|(_, context)| !hand.overlay().rows().any(|row| *row.context == **context));
+    let context = context.filter(|(_, context)| !hand.overlay().order.has_context(context));
     if let Some((pair, context)) = context {
         let sql = "DELETE FROM context WHERE pair = ?1 AND context = ?2 AND NOT EXISTS (SELECT 1 FROM delegation \
                    INDEXED BY delegation_context WHERE pair = ?1 AND context = ?2)";

@@ -8,6 +8,9 @@ pub(super) const LOAD: &str =
 pub(super) const TASK: &str =
     concat!("SELECT ", columns!(), " FROM delegation d JOIN pair p ON p.id = d.pair WHERE d.task = ?1");
 
+pub(super) const ROW: &str =
+    concat!("SELECT ", columns!(), " FROM delegation d JOIN pair p ON p.id = d.pair WHERE d.id = ?1");
+
 pub(super) const KEY: &str = "SELECT k.fingerprint, k.task, k.turn FROM pair p \
     JOIN dedupe k ON k.pair = p.id AND k.message_id = ?4 WHERE p.tenant = ?1 AND p.caller = ?2 AND p.agent = ?3";
 
@@ -47,14 +50,13 @@ macro_rules! filtered {
     };
 }
 
-/// And the place: behind ?5 and ?6, at most ?7.
+/// And the place: behind ?5 and ?6, as many as are taken.
 macro_rules! page {
     ($index:literal, $context:literal) => {
         concat!(
-            "SELECT ",
-            columns!(),
+            "SELECT d.changed, d.task, d.id",
             filtered!($index, $context),
-            " AND (d.changed, d.task) < (?5, ?6) ORDER BY d.changed DESC, d.task DESC LIMIT ?7"
+            " AND (d.changed, d.task) < (?5, ?6) ORDER BY d.changed DESC, d.task DESC"
         )
     };
 }
@@ -81,9 +83,10 @@ pub(super) const ALL_REMOTES: &str = "SELECT d.remote_task, d.task, p.agent FROM
 
 /// What SQLite says it uses for each.
 #[cfg(test)]
-pub(crate) const ANSWERED_BY: [(&str, &str); 17] = [
+pub(crate) const ANSWERED_BY: [(&str, &str); 18] = [
     (LOAD, "SCAN d USING INDEX delegation_live"),
     (TASK, "USING INDEX sqlite_autoindex_delegation_1 (task=?)"),
+    (ROW, "USING INTEGER PRIMARY KEY (rowid=?)"),
     (KEY, "(pair=? AND message_id=?)"),
     (CONTEXT, "(pair=? AND context=?)"),
     (REMOTE, "USING INDEX delegation_remote (remote_task=?)"),
@@ -95,7 +98,7 @@ pub(crate) const ANSWERED_BY: [(&str, &str); 17] = [
     (PIECES, "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
     (CALLERS, "(tenant=?)"),
     (PAIRS, "(tenant=? AND caller=?)"),
-    (PAGE, "USING INDEX delegation_listed (pair=? AND changed>? AND (changed,task)<(?,?))"),
+    (PAGE, "USING COVERING INDEX delegation_listed (pair=? AND changed>? AND (changed,task)<(?,?))"),
     (COUNT, "USING COVERING INDEX delegation_listed (pair=? AND changed>?)"),
     (PAGE_OF_CONTEXT, "USING INDEX delegation_context (pair=? AND context=?)"),
     (COUNT_OF_CONTEXT, "USING INDEX delegation_context (pair=? AND context=?)"),

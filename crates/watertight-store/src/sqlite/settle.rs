@@ -13,7 +13,7 @@ use watertight_engine::ids::TaskId;
 use super::checkpoint::checkpoint;
 use super::disk::{DELTA, Hand, MESSAGE, RECORD, Run, run_of};
 use super::log::{self, Text};
-use super::overlay::Overlay;
+use super::overlay::{Overlay, Tables};
 use super::rows;
 use crate::writer::Tidy;
 
@@ -40,7 +40,7 @@ impl Hand {
         if stored != self.fence {
             // Who wrote past the lock found in the log what is here, and has gone on from there.
             let mut overlay = self.overlay.write().unwrap_or_else(PoisonError::into_inner);
-            *overlay = overlay.successor();
+            *overlay = Overlay::default();
             drop(overlay);
             self.filter.forget();
             self.fence = stored;
@@ -51,7 +51,7 @@ impl Hand {
     }
 
     fn read_log(&mut self) -> rusqlite::Result<()> {
-        let mut overlay = self.overlay().successor();
+        let mut overlay = Overlay::default();
         let mut statement = self.statement("SELECT seq, bytes FROM log ORDER BY seq")?;
         let mut found = statement.query(())?;
         let (mut last, mut end) = (0, 0);
@@ -63,7 +63,11 @@ impl Hand {
                 end = runs.map(|run| run.first + run.pieces).fold(end, i64::max);
                 // Of a commit that was taken for lost, nobody has said so yet.
                 self.filter.add(&entry);
-                overlay.put(last, entry, true);
+                let tables = match entry.row().filter(|row| overlay.row(row.task).is_none()) {
+                    Some(first) => self.tables(first.task)?,
+                    None => Tables::Unknown,
+                };
+                overlay.put(last, entry, tables);
             }
         }
         drop(found);
@@ -104,7 +108,7 @@ impl Hand {
     }
 
     /// Whether something is left. What cannot be written now is tried again later; it is safe in the log.
-    pub(super) fn settle_some(&mut self, when: Tidy) -> bool {
+    pub(super) fn tidy_up(&mut self, when: Tidy) -> bool {
         let mut due = self.is_due(when);
         while due {
             let count = if when == Tidy::May { PIECE } else { SLICE };
@@ -148,24 +152,25 @@ impl Hand {
             self.connection.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0")?;
             self.lazy = true;
         }
-        let settled = self.settle_piece(count);
+        let (tasks, needed) = self.overlay().first(count);
+        let settled = self.settle_piece(&tasks, needed);
         if settled.is_err() && !self.connection.is_autocommit() {
             // If even this fails, the next BEGIN does too, and says why.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         if settled.is_err() {
             self.forget_pairs();
-            self.overlay.write().unwrap_or_else(PoisonError::into_inner).in_doubt();
+            self.overlay.write().unwrap_or_else(PoisonError::into_inner).in_doubt(&tasks);
         }
         settled
     }
 
-    fn settle_piece(&mut self, count: usize) -> rusqlite::Result<()> {
+    /// `needed`: the first row of the log that is needed afterwards.
+    fn settle_piece(&mut self, tasks: &[TaskId], needed: Option<u64>) -> rusqlite::Result<()> {
         let shared = self.overlay.clone();
         let overlay = shared.read().unwrap_or_else(PoisonError::into_inner);
-        let (tasks, needed) = overlay.first(count);
         self.begin_as_owner()?;
-        for task in &tasks {
+        for task in tasks {
             self.settle_task(&overlay, *task)?;
         }
         for (key, remote) in &overlay.contexts {
@@ -183,7 +188,7 @@ impl Hand {
         // Nobody sees it in neither place.
         let mut overlay = shared.write().unwrap_or_else(PoisonError::into_inner);
         self.run("COMMIT", ())?;
-        overlay.settled(&tasks);
+        overlay.settled(tasks);
         Ok(())
     }
 
@@ -204,7 +209,7 @@ impl Hand {
 
     fn settle_task(&mut self, overlay: &Overlay, task: TaskId) -> rusqlite::Result<()> {
         let Some(fresh) = overlay.get(task) else { return Ok(()) };
-        let born = fresh.born;
+        let born = fresh.born();
         if let Some(row) = &fresh.row {
             self.put_row(row, born)?;
         }

@@ -216,7 +216,7 @@ fn ten_thousand_are_listed_page_by_page_newest_first() {
 }
 
 /// All pages of a query against a list made by hand.
-fn check(store: &Store, crowd: &[Row], query: &ListQuery) {
+pub(super) fn check(store: &Store, crowd: &[Row], query: &ListQuery) {
     let matches = |row: &&Row| {
         query.agent.as_ref().is_none_or(|agent| row.agent == *agent)
             && query.context.as_ref().is_none_or(|context| *row.context == **context)
