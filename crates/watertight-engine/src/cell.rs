@@ -250,6 +250,7 @@ impl Cell {
             self.engine.remove(task);
         }
         self.engine.doze();
+        self.ready.extend(self.engine.rested.drain(..).map(|task| Output::Rests { task }));
         commit
     }
 

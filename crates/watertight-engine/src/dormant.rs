@@ -92,7 +92,17 @@ impl Engine {
             }
             self.live.remove(&task);
             self.dormant.insert(task, packed);
+            self.rested.push(task);
         }
+    }
+
+    /// Packs all that can be now.
+    pub(crate) fn doze_all(&mut self) {
+        for _ in 0..self.drowsy.len().div_ceil(DOZE) {
+            self.doze();
+        }
+        // Nobody holds anything of them yet.
+        self.rested.clear();
     }
 
     /// What is said of it in [`Engine::packed`] is all there is to say. Every field is named here, so that a new one is

@@ -67,6 +67,8 @@ pub(crate) struct Engine {
     pub(crate) asleep: BTreeMap<Hash, TaskId>,
     /// Those that came to wait, and are not packed yet.
     pub(crate) drowsy: VecDeque<TaskId>,
+    /// Those that were packed in this step.
+    pub(crate) rested: Vec<TaskId>,
     /// What a number in a packed one means.
     pub(crate) agent_names: Vec<AgentId>,
     pub(crate) keys: Hashed<KeyUse>,
@@ -114,6 +116,7 @@ impl Engine {
             dormant: BTreeMap::new(),
             asleep: BTreeMap::new(),
             drowsy: VecDeque::new(),
+            rested: Vec::new(),
             agent_names: Vec::new(),
             keys: Hashed::new(&mut names),
             contexts: Hashed::new(&mut names),

@@ -64,6 +64,11 @@ pub enum Output {
         /// Which.
         attempt: Attempt,
     },
+    /// Its row is durable and it only waits for a slot: nothing else has to be held of it in memory until its next save.
+    Rests {
+        /// Which.
+        task: TaskId,
+    },
     /// The event with this number, and what waits behind it, may be shown.
     Publish {
         /// Whose.

@@ -41,6 +41,7 @@ impl Engine {
             self.resume_waiting(*task);
         }
         self.touching = None;
+        self.doze_all();
     }
 
     fn adopt(&mut self, row: Row) {

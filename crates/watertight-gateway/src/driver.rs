@@ -312,7 +312,10 @@ impl Driver {
         for save in commit.saves {
             let (mut message, mut record) = (None, None);
             if let Save::Delegation { row, message: with_message, record: with_record } = &save {
-                let live = self.shared.hub.adopt(row, self.fence, Stored::default());
+                let live = match *with_message {
+                    true => self.shared.hub.adopt(row, self.fence, Stored::default()),
+                    false => self.shared.hub.stir(row, self.fence),
+                };
                 if *with_message && let Some(proposed) = self.shared.hub.proposed(row) {
                     self.shared.hub.keep_message(&live, row.turn.no, &proposed, false);
                     message = Some(body(proposed.to_bytes()));

@@ -10,6 +10,7 @@ mod delegations;
 mod drain;
 mod list;
 mod queue;
+mod recall;
 mod redrive;
 mod stats;
 
@@ -247,16 +248,15 @@ impl Handle {
         })?;
         let input = Input::Submitted(Arc::new(submission));
         let told = self.ask(line, &agent, task, call.want == Want::Stream, input).await?;
-        let Told::Task { task, replay, view, stream } = told else { return Err(declined(told)) };
+        let Told::Task { task, replay, view, position, stream } = told else { return Err(declined(told)) };
         let mut view = match view {
             Some(view) => *view,
             None => self.stored_view(&call.principal, &agent, task).await?,
         };
         view.waiting_on = self.waits_on(&agent, view.waiting_on);
-        view.replay = replay;
-        let limits = self.shared.hub.limits();
+        (view.replay, view.position) = (replay, position);
         let stream = match (call.want, stream) {
-            (Want::Stream, None) => Some(Subscription::over(view.clone(), limits)),
+            (Want::Stream, None) => Some(self.recalled_stream(&view).await?),
             (_, stream) => stream,
         };
         Ok(Accepted { task, replay, view, stream })
@@ -305,12 +305,17 @@ impl Handle {
             return Err(self.refused(agent, Reason::ShuttingDown));
         }
         let live = self.shared.hub.live(task).filter(|live| live.belongs_to(principal, agent));
-        let shown = live.and_then(|live| live.view().map(|_| live));
-        let Some(live) = shown else {
-            let view = self.stored_view(principal, agent, task).await?;
-            return Err(if view.state.is_terminal() { Declined::TaskTerminal } else { Declined::NotFound });
-        };
-        self.shared.hub.join(live, after, self.shared.clock.now()).ok_or(Declined::TaskTerminal)
+        if let Some(live) = live.filter(|live| live.view().is_some()) {
+            let joined = self.shared.hub.join(live.clone(), after, self.shared.clock.now());
+            if joined.is_some() || !live.is_hollow() {
+                return joined.ok_or(Declined::TaskTerminal);
+            }
+        }
+        if self.stored_view(principal, agent, task).await?.state.is_terminal() {
+            return Err(Declined::TaskTerminal);
+        }
+        let joined = self.recalled(task, move |shared, live| shared.hub.join(live, after, shared.clock.now())).await;
+        joined.map_err(|reason| self.refused(agent, reason))?.flatten().ok_or(Declined::NotFound)
     }
 
     /// An agent's own card, as last seen.
@@ -380,7 +385,7 @@ impl Handle {
         self.shared.gone().await;
     }
 
-    /// The cell answers and the store can be written.
+    /// What the store held is picked up, the cell answers, and the store can be written.
     pub fn ready(&self) -> bool {
         self.shared.health() == Health::Well
     }
@@ -432,7 +437,8 @@ impl Handle {
 
     fn open_for_work(&self, agent: &AgentId, volatile: bool) -> Result<(), Declined> {
         match self.shared.health() {
-            Health::Well => Ok(()),
+            // What comes while it is being loaded waits for that.
+            Health::Well | Health::Loading => Ok(()),
             // It needs no store. If the cell itself is away with it, who waits is told within the second.
             Health::NoStore if volatile => Ok(()),
             Health::NoStore => Err(self.refused(agent, Reason::StoreUnavailable)),
@@ -490,25 +496,6 @@ impl Handle {
             })
         });
         found.await.map_err(|reason| self.refused(agent, reason))
-    }
-
-    /// A task that is not live, if it is this caller's with this agent.
-    async fn stored_view(&self, principal: &Principal, agent: &AgentId, task: TaskId) -> Result<TaskView, Declined> {
-        if let Some(view) = self.shared.shelf.view(task) {
-            let own = view.principal == *principal && view.agent == *agent;
-            return if own { Ok(view) } else { Err(Declined::NotFound) };
-        }
-        let store = self.shared.store.clone();
-        let (by, to) = (principal.clone(), agent.clone());
-        let read = self.blocking(move || {
-            let row = store.task(task)?.filter(|row| row.principal == by && row.agent == to);
-            row.map(|row| list::stored(&store, &row)).transpose()
-        });
-        match read.await {
-            Ok(Some(view)) => Ok(view),
-            Ok(None) => Err(Declined::NotFound),
-            Err(reason) => Err(self.refused(agent, reason)),
-        }
     }
 
     /// Reads from the store, on a thread that may wait for the disk.

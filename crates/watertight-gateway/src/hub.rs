@@ -26,8 +26,8 @@ use watertight_engine::record::{Cancel, Delivery, ReplyKind, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
-pub(crate) use kept::{Home, Message, Stored};
-pub(crate) use live::Live;
+pub(crate) use kept::{Home, Message, Stored, needs_message};
+pub(crate) use live::{Live, only_waits};
 use reader::Reader;
 
 /// Limits of streams.
@@ -315,6 +315,8 @@ pub(crate) struct Hub {
 #[derive(Debug, Default)]
 struct State {
     lives: BTreeMap<TaskId, Arc<Live>>,
+    /// Those of them that only wait, and are held all the same.
+    resting: BTreeSet<TaskId>,
     /// Whose the agents' task ids are.
     remotes: BTreeMap<(AgentId, Arc<str>), TaskId>,
     /// Messages that were proposed, until their line is answered or closed; in an order that tells two of them apart at once.
@@ -446,7 +448,7 @@ impl Hub {
 
     /// The live delegation of a row; made from `stored` if it is not there yet.
     pub(crate) fn adopt(&self, row: &Row, fence: u64, stored: Stored) -> Arc<Live> {
-        if let Some(live) = self.live(row.task) {
+        if let Some(live) = self.lock().stir(row.task) {
             return live;
         }
         let (record, detail) = kept::restore(row, stored);
@@ -501,6 +503,7 @@ impl Hub {
             state.remotes.remove(&(live.agent.clone(), remote));
         }
         state.dirty.remove(&task);
+        state.resting.remove(&task);
         drop(state);
         self.drop_messages(&live);
         live.close(End::Over);

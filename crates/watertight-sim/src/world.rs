@@ -267,7 +267,7 @@ impl<'a> World<'a> {
                     self.nodes[n].ends(task, attempt);
                 }
                 Output::Settled { task, state, .. } => self.settled(n, task, state),
-                Output::Publish { .. } | Output::Wake { .. } => {}
+                Output::Publish { .. } | Output::Wake { .. } | Output::Rests { .. } => {}
                 Output::Forget { task } => self.leaves(n, task),
             }
         }
@@ -359,7 +359,7 @@ impl<'a> World<'a> {
             Output::Answer { line, .. } => self.nodes[n].lines.get(line).and_then(|open| open.proposed()),
             Output::Send(dispatch) | Output::Watch(dispatch) => Some(dispatch.task),
             Output::Cancel { task, .. } | Output::Stop { task, .. } | Output::Settled { task, .. } => Some(*task),
-            Output::Forget { task } => Some(*task),
+            Output::Forget { task } | Output::Rests { task } => Some(*task),
         };
         if of == Some(task) {
             self.trace_text(n, &format!("{output:?}"));

@@ -367,7 +367,7 @@ impl World {
             Output::Cancel { task, remote_task, .. } => format!("cancel t{} {remote_task}", n(task)),
             Output::Wake { agent, waiting } => format!("wake {agent} for {waiting}"),
             Output::Stop { task, .. } => format!("stop t{}", n(task)),
-            Output::Publish { .. } | Output::Forget { .. } => return,
+            Output::Publish { .. } | Output::Forget { .. } | Output::Rests { .. } => return,
             Output::Settled { task, state, reason, .. } => {
                 let state = state.as_str().trim_start_matches("TASK_STATE_");
                 let reason = reason.map_or(String::new(), |reason| format!(" {}", reason.as_str()));

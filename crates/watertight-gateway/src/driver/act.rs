@@ -39,7 +39,7 @@ impl Driver {
             match output {
                 Output::Keep(save) => self.keep(save),
                 Output::Answer { .. } | Output::Send(_) | Output::Watch(_) | Output::Cancel { .. } => {}
-                Output::Stop { .. } | Output::Forget { .. } | Output::Wake { .. } => {}
+                Output::Stop { .. } | Output::Forget { .. } | Output::Rests { .. } | Output::Wake { .. } => {}
                 Output::Publish { .. } | Output::Settled { .. } => self.show(output, now),
             }
         }
@@ -61,6 +61,7 @@ impl Driver {
                     }
                 }
                 Output::Wake { agent, waiting } => wake::call(&self.shared, agent, waiting),
+                Output::Rests { task } => self.shared.hub.rest(task),
                 Output::Forget { task } => forgotten.push(task),
                 Output::Keep(_) | Output::Publish { .. } | Output::Settled { .. } => {}
             }
@@ -122,6 +123,7 @@ impl Driver {
             | Output::Cancel { .. }
             | Output::Stop { .. }
             | Output::Wake { .. }
+            | Output::Rests { .. }
             | Output::Forget { .. } => {}
         }
     }
@@ -136,12 +138,11 @@ impl Driver {
             Answer::Task { task, replay } => {
                 // Asked for again after a reload, the first one looks like a repeat of itself.
                 let replay = replay && task != line.task;
-                let mut view = self.shared.hub.live(task).and_then(|live| live.view()).map(Box::new);
-                if let Some(view) = view.as_deref_mut().filter(|view| view.waiting_on.is_some()) {
-                    view.position = self.cell.stood(task);
-                }
+                let view = self.shared.hub.live(task).and_then(|live| live.view()).map(Box::new);
+                let waits = view.as_deref().is_none_or(|view| view.waiting_on.is_some());
+                let position = if waits { self.cell.stood(task) } else { None };
                 let stream = if line.stream { self.shared.hub.open(task, replay) } else { None };
-                Told::Task { task, replay, view, stream }
+                Told::Task { task, replay, view, position, stream }
             }
             Answer::Refused(refusal) => {
                 let known = self.settings.agents.contains_key(&refusal.agent);
@@ -175,7 +176,7 @@ impl Driver {
             Some(view) => {
                 let (task, replay) = (view.task, view.task != line.task);
                 let stream = if line.stream { hub.open(task, true) } else { None };
-                Told::Task { task, replay, view: Some(Box::new(view)), stream }
+                Told::Task { task, replay, view: Some(Box::new(view)), position: None, stream }
             }
             None => refused(&line.agent, otherwise, None),
         };
@@ -265,6 +266,7 @@ async fn attempt_of(
             Fault { reason: Reason::StoreUnavailable, delivery: Delivery::NotSent, retry_after: None, busy: false };
         return Outcome::Failed(fault);
     };
+    live.fill_with(&message);
     let extensions = header(message.trace.extensions.as_ref());
     let job = Job {
         delegation: shared.chain.token(dispatch.root, dispatch.task, &dispatch.agent),

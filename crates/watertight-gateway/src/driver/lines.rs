@@ -18,6 +18,8 @@ pub(crate) enum Told {
         task: TaskId,
         replay: bool,
         view: Option<Box<TaskView>>,
+        /// Its place when it came to wait for a slot, if it does.
+        position: Option<u32>,
         stream: Option<Subscription>,
     },
     Declined(Declined),

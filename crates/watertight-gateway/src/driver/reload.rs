@@ -20,13 +20,16 @@ use watertight_store::{ReadError, Record, Store};
 use super::inbox::line_of;
 use super::shared::Health;
 use super::{Broken, Driver, act};
-use crate::hub::{End, Stored};
+use crate::hub::{End, Live, Stored, needs_message, only_waits};
 
 /// Between two tries to load.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// How long streams live on without a store, by heartbeats and what needs no commit.
 const STREAMS_WAIT: Span = Span::from_secs(2);
+
+/// Records that are read in one go.
+const RECORDS: usize = 256;
 
 /// Panics over one delegation, after which it is parked.
 const PANICS: u32 = 2;
@@ -221,14 +224,31 @@ impl Driver {
                 self.forget(live.task, now);
             }
         }
-        for row in rows {
-            let stored = match self.shared.hub.live(row.task) {
-                Some(_) => Stored::default(),
-                None => stored_record(&self.shared.store, row.task).await,
-            };
-            let live = self.shared.hub.adopt(row, self.fence, stored);
-            live.restage(row.clone().into(), now);
+        let is_missing = |row: &&Row| self.shared.hub.live(row.task).is_none_or(|live| live.is_hollow());
+        let missing: Vec<&Row> = rows.iter().filter(|row| !only_waits(row)).filter(is_missing).collect();
+        for some in missing.chunks(RECORDS) {
+            let stored = stored_records(&self.shared.store, some.iter().map(|row| row.task).collect()).await;
+            for (row, stored) in some.iter().zip(stored) {
+                self.shared.hub.recall(row, self.fence, stored);
+            }
         }
+        for row in rows {
+            if let Some(live) = self.shared.hub.live(row.task) {
+                live.restage(row.clone().into(), now);
+            }
+        }
+    }
+
+    /// What a delegation is, as far as everybody is told, if this is its durable row; from what is stored, if it is only
+    /// there. `None`: the row is not, or not any more.
+    pub(crate) fn recall(&mut self, row: &Row, stored: Stored) -> Option<Arc<Live>> {
+        if let Some(live) = self.shared.hub.live(row.task).filter(|live| !live.is_hollow()) {
+            return Some(live);
+        }
+        self.cell.row(row.task).filter(|now| now.version == row.version)?;
+        let live = self.shared.hub.recall(row, self.fence, stored);
+        live.restage(row.clone().into(), self.shared.clock.now());
+        Some(live)
     }
 
     /// Who waits is told. What was accepted before has its task, and may have reached the agent: only the rest is refused.
@@ -298,14 +318,17 @@ pub(crate) fn under_way(store: &Store) -> Result<Vec<Row>, ReadError> {
     Ok(rows)
 }
 
-/// A stored record's parts. One that cannot be read is passed over: the row tells the state.
-async fn stored_record(store: &Store, task: TaskId) -> Stored {
-    let store = store.clone();
-    let read = tokio::task::spawn_blocking(move || read_record(&store, task)).await;
-    read.unwrap_or_else(|_| Ok(Stored::default())).unwrap_or_else(|error| {
-        tracing::error!(%task, %error, "the record cannot be read");
-        Stored::default()
-    })
+/// Stored records' parts. One that cannot be read is passed over: the row tells the state.
+async fn stored_records(store: &Store, tasks: Vec<TaskId>) -> Vec<Stored> {
+    let (store, count) = (store.clone(), tasks.len());
+    let read = move |task| {
+        read_record(&store, task).unwrap_or_else(|error| {
+            tracing::error!(%task, %error, "the record cannot be read");
+            Stored::default()
+        })
+    };
+    let read = tokio::task::spawn_blocking(move || tasks.into_iter().map(read).collect()).await;
+    read.unwrap_or_else(|_| vec![Stored::default(); count])
 }
 
 /// Waits for the disk.
@@ -322,7 +345,8 @@ pub(crate) fn read_records(store: &Store, tasks: &[TaskId], bytes: usize) -> Res
 fn read_parts(store: &Store, task: TaskId, record: Option<Record>) -> Result<Stored, ReadError> {
     let record = record.unwrap_or_default();
     // The first commit of a task leaves its record away: it is only the message.
-    let message = if record.whole.is_none() { store.message(task, 1)? } else { None };
+    let is_bare = record.whole.as_ref().is_none_or(|whole| needs_message(&whole.bytes));
+    let message = if is_bare { store.message(task, 1)? } else { None };
     Ok(Stored {
         whole: record.whole.map(|body| body.bytes),
         deltas: record.deltas.into_iter().map(|body| body.bytes).collect(),

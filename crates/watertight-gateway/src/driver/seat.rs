@@ -23,7 +23,7 @@ use watertight_engine::record::Row;
 use watertight_policy::time::Time;
 
 use super::inbox::Full;
-use super::shared::Shared;
+use super::shared::{Health, Shared};
 use super::{Broken, Driver, act};
 
 /// How often somebody looks whether the cell is there, and how long it waits in between.
@@ -117,10 +117,15 @@ impl Shared {
     /// Reads what only the cell knows, while nobody steps it. Waits for who sits there, so not for a thread that must not
     /// wait. `None`: the cell is being loaded again, or is gone.
     pub(crate) fn look<T>(&self, read: impl FnOnce(&mut Cell) -> T) -> Option<T> {
+        self.look_at(|driver| read(&mut driver.cell))
+    }
+
+    /// Likewise of the driver, and nothing of it is carried out meanwhile.
+    pub(crate) fn look_at<T>(&self, read: impl FnOnce(&mut Driver) -> T) -> Option<T> {
         let mut read = Some(read);
         for _ in 0..LOOKS {
             let mut seat = self.seat.lock();
-            let looked = seat.as_deref_mut().and_then(|driver| Some(read.take()?(&mut driver.cell)));
+            let looked = seat.as_deref_mut().and_then(|driver| Some(read.take()?(driver)));
             drop(seat);
             if looked.is_some() || self.is_gone() {
                 // Who came meanwhile found the seat taken.
@@ -208,6 +213,7 @@ impl Driver {
         let tended = shared.clone();
         let tend = async move {
             driver.adopt(rows).await;
+            tended.set_health(Health::Well);
             tend(&tended, driver).await;
         };
         if AssertUnwindSafe(tend).catch_unwind().await.is_err() {

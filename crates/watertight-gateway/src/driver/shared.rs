@@ -29,6 +29,8 @@ use crate::{AgentSpec, CellLimits, Kept};
 /// How the cell is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Health {
+    /// What the store holds is being picked up.
+    Loading,
     Well,
     /// The store cannot be written: nothing new is taken.
     NoStore,
@@ -114,7 +116,7 @@ impl Shared {
             known: RwLock::default(),
             walls: Mutex::default(),
             held: AtomicUsize::new(0),
-            health: watch::Sender::new(Health::Well),
+            health: watch::Sender::new(Health::Loading),
             lookups: AtomicUsize::new(0),
             drain_until: AtomicU64::new(u64::MAX),
             #[cfg(test)]
@@ -167,7 +169,7 @@ impl Shared {
 
     pub(crate) fn health(&self) -> Health {
         match (*self.health.borrow(), self.draining()) {
-            (Health::Well | Health::NoStore, Some(until)) => Health::Draining { until },
+            (Health::Loading | Health::Well | Health::NoStore, Some(until)) => Health::Draining { until },
             (health, _) => health,
         }
     }

@@ -57,7 +57,11 @@ async fn start_in(store: StoreSpec, agents: Vec<AgentSpec>) -> Handle {
         streams: Limits::default(),
         key: crate::config::InstanceKey::generate().unwrap(),
     };
-    Gateway::start(started).await.unwrap().handle
+    let handle = Gateway::start(started).await.unwrap().handle;
+    while !handle.ready() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    handle
 }
 
 async fn start(agents: Vec<AgentSpec>) -> Handle {

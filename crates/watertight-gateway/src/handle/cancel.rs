@@ -21,14 +21,19 @@ impl Handle {
         said: Option<Json>,
     ) -> Result<TaskView, Declined> {
         let live = self.shared.hub.live(task).filter(|live| live.belongs_to(&principal, &agent));
-        let Some(live) = live.filter(|live| live.view().is_some()) else {
+        if live.as_ref().and_then(|live| live.view()).is_none() {
             let view = self.stored_view(&principal, &agent, task).await?;
-            return if view.state == TaskState::Canceled { Ok(view) } else { Err(Declined::NotCancelable) };
-        };
+            if view.state.is_terminal() {
+                return if view.state == TaskState::Canceled { Ok(view) } else { Err(Declined::NotCancelable) };
+            }
+        }
         if self.shared.health() == Health::NoStore {
             return Err(self.refused(&agent, Reason::StoreUnavailable));
         }
-        live.along.cancel_with(said);
+        // If it is not here it only waits, and no agent will hear of it.
+        if let Some(live) = live {
+            live.along.cancel_with(said);
+        }
         let line = self.shared.lines.mint();
         let (by, to) = (principal.clone(), agent.clone());
         let told =

@@ -46,8 +46,7 @@ impl Handle {
     pub async fn drop_queued(&self, whose: Whose, task: TaskId, text: &str) -> Result<TaskView, Declined> {
         let shared = self.shared.clone();
         let row = self.blocking(move || Ok(shared.look(|cell| cell.row(task)))).await.ok().flatten().flatten();
-        let row = row.filter(|row| whose.sees(row));
-        let (Some(live), Some(row)) = (self.shared.hub.live(task), row) else {
+        let Some(row) = row.filter(|row| whose.sees(row)) else {
             let stored = self.delegation(whose, task).await.ok().flatten();
             return Err(if stored.is_some() { Declined::NotCancelable } else { Declined::NotFound });
         };
@@ -56,7 +55,9 @@ impl Handle {
         }
         // If it has begun by now, this is not heard, or is forgotten with the attempt.
         let message = Some(format!("an operator said: {text}"));
-        live.explain(row.attempt, Detail { message, ..Detail::default() });
+        let (attempt, detail) = (row.attempt, Detail { message, ..Detail::default() });
+        let told = self.recalled(task, move |_, live| live.explain(attempt, detail)).await;
+        told.map_err(|reason| self.refused(&row.agent, reason))?.ok_or(Declined::NotFound)?;
         let line = self.shared.lines.mint();
         match self.ask(line, &row.agent, task, false, Input::Dropped { line, task }).await? {
             Told::Task { view: Some(view), .. } => Ok(*view),

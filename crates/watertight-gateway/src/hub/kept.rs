@@ -63,20 +63,22 @@ impl Message {
 /// A record's body.
 pub(crate) fn record(record: &Record, detail: Option<&Detail>) -> Bytes {
     let mut out = Members::default();
-    if let Some(detail) = detail {
-        let mut inner = Members::default();
-        inner.number("code", detail.code);
-        inner.text("message", detail.message.as_deref());
-        if let Some(data) = &detail.data {
-            inner.raw("data", data);
-        }
-        inner.number("status", detail.status.map(i64::from));
-        inner.text("excerpt", detail.excerpt.as_deref());
-        inner.number("resent", detail.resent.then_some(1));
-        out.raw("detail", &inner.close());
-    }
+    out.detail(detail);
     out.raw("record", &record.to_bytes());
     out.close()
+}
+
+/// The body of one that is still nothing but the first message, which the store has.
+pub(crate) fn hollow(detail: Option<&Detail>) -> Bytes {
+    let mut out = Members::default();
+    out.raw("hollow", b"true");
+    out.detail(detail);
+    out.close()
+}
+
+/// Whether the first message has to be read beside this body.
+pub(crate) fn needs_message(body: &[u8]) -> bool {
+    body.starts_with(b"{\"hollow\"")
 }
 
 /// What the store has of a record.
@@ -155,6 +157,20 @@ impl Members {
         if let Some(value) = value {
             self.raw(name, Json::string(value).as_bytes());
         }
+    }
+
+    fn detail(&mut self, detail: Option<&Detail>) {
+        let Some(detail) = detail else { return };
+        let mut inner = Members::default();
+        inner.number("code", detail.code);
+        inner.text("message", detail.message.as_deref());
+        if let Some(data) = &detail.data {
+            inner.raw("data", data);
+        }
+        inner.number("status", detail.status.map(i64::from));
+        inner.text("excerpt", detail.excerpt.as_deref());
+        inner.number("resent", detail.resent.then_some(1));
+        self.raw("detail", &inner.close());
     }
 
     fn number(&mut self, name: &str, value: Option<i64>) {

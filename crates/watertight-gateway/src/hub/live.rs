@@ -6,6 +6,9 @@
 //!
 //! There are two records while something is pending: `shown` is what everybody sees, `ahead` has what was relayed.
 
+mod messages;
+mod rest;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +27,8 @@ use super::reader::{Put, Reader};
 use super::view::{kind_of, millis, overrule, verdict, view_of};
 use super::{Detail, End, Event, EventId, EventKind, Limits, TaskView};
 use crate::states::state_of;
+
+pub(crate) use rest::only_waits;
 
 /// One live delegation.
 #[derive(Debug)]
@@ -50,6 +55,8 @@ struct Inner {
     shown: Arc<Record>,
     ahead: Option<Arc<Record>>,
     detail: Option<Arc<Detail>>,
+    /// The message that it began with is only in the store.
+    hollow: bool,
     /// The agent has spoken of a task: a bare message is not its whole answer then.
     seen_task: bool,
     /// The last number given out.
@@ -136,6 +143,7 @@ impl Live {
             shown: Arc::new(record),
             ahead: None,
             detail: detail.map(Arc::new),
+            hollow: false,
             seen_task: row.remote_task.is_some(),
             last: 0,
             last_shown: 0,
@@ -197,37 +205,6 @@ impl Live {
         self.lock().claimed.clone()
     }
 
-    // ---- messages ----------------------------------------------------------------------------------------------
-
-    /// The caller's message of a turn becomes part of the history; it is kept for sending if `room`. How many bytes
-    /// of older ones were dropped.
-    pub(crate) fn take_message(&self, turn: u32, message: &Message, room: bool) -> usize {
-        let mut inner = self.lock();
-        if let Some(said) = message.params.value().get("message") {
-            let said = message.params.part(said);
-            Arc::make_mut(&mut inner.shown).add_client_message(&said);
-            if let Some(ahead) = &mut inner.ahead {
-                Arc::make_mut(ahead).add_client_message(&said);
-            }
-        }
-        let old = inner.to_send.take();
-        inner.to_send = room.then(|| (turn, message.clone()));
-        old.map_or(0, |(_, old)| old.params.as_bytes().len())
-    }
-
-    pub(crate) fn message(&self, turn: u32) -> Option<Message> {
-        self.lock().to_send.as_ref().filter(|(no, _)| *no == turn).map(|(_, message)| message.clone())
-    }
-
-    /// Where the caller of a turn is served.
-    pub(crate) fn home(&self, turn: u32) -> Option<tokio::runtime::Handle> {
-        self.lock().to_send.as_ref().filter(|(no, _)| *no == turn).and_then(|(_, message)| message.home.0.clone())
-    }
-
-    pub(crate) fn drop_messages(&self) -> usize {
-        self.lock().to_send.take().map_or(0, |(_, old)| old.params.as_bytes().len())
-    }
-
     // ---- from the agent ----------------------------------------------------------------------------------------
 
     /// A new attempt may speak; what earlier ones still say is not heard any more.
@@ -245,8 +222,7 @@ impl Live {
     /// the task is over.
     pub(crate) fn relay(&self, attempt: Attempt, heard: Heard, now: Time) -> Option<Numbered> {
         let mut inner = self.lock();
-        let over = [&inner.row, &inner.staged].into_iter().flatten().any(|row| row.state.is_terminal());
-        if over || inner.attempt != attempt {
+        if inner.is_over() || inner.attempt != attempt {
             return None;
         }
         inner.last += 1;
@@ -308,6 +284,9 @@ impl Live {
         let mut inner = self.lock();
         inner.deltas.clear();
         (inner.delta_bytes, inner.torn) = (0, false);
+        if inner.hollow {
+            return inner.hollow_record();
+        }
         let mut record = inner.shown.clone();
         for pending in &inner.pending {
             if pending.gate != Gate::Final || stands(&pending.event, row.state, row.reason) {
@@ -404,7 +383,7 @@ impl Live {
 
     // ---- to readers --------------------------------------------------------------------------------------------
 
-    /// `None`: it is not durable yet, so nobody can know of it.
+    /// `None`: it is not durable yet, so nobody can know of it; or only the store knows all of it.
     pub(crate) fn view(&self) -> Option<TaskView> {
         self.lock().view()
     }
@@ -478,7 +457,8 @@ impl Live {
 
 impl Inner {
     fn view(&self) -> Option<TaskView> {
-        self.row.as_ref().map(|row| view_of(row, self.shown.clone(), self.detail.clone()))
+        let row = self.row.as_ref().filter(|_| !self.hollow)?;
+        Some(view_of(row, self.shown.clone(), self.detail.clone()))
     }
 
     fn show_row(&mut self) {

@@ -13,6 +13,7 @@ mod http;
 mod peer;
 
 mod asks;
+mod backlog;
 mod bindings;
 mod breaker;
 mod cancel;
