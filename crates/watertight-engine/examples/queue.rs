@@ -13,7 +13,7 @@ use watertight_engine::cell::{Cell, STEP_INPUTS};
 use watertight_engine::ids::{AgentId, Attempt, LineId, Principal, TaskId};
 use watertight_engine::input::{Input, Outcome, Reply, Submission, Want, WireBudget, WireQueue};
 use watertight_engine::output::Output;
-use watertight_engine::record::{ReplyKind, TaskState};
+use watertight_engine::record::{Outbox, ReplyKind, TaskState};
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::acceptance::{Measure, PeerState};
 use watertight_policy::queue::{self, Queue, Spot};
@@ -108,6 +108,7 @@ impl Bench {
             budget: WireBudget::default(),
             queue: WireQueue::default(),
             redrives: None,
+            outbox: Outbox::None,
             claims: Default::default(),
             parent: None,
         }))

@@ -13,7 +13,7 @@ use crate::record::Phase;
 impl Engine {
     /// Contradictions, in words. Empty if all is well.
     pub(crate) fn audit(&self) -> Vec<String> {
-        let mut found = Vec::new();
+        let mut found: Vec<String> = self.outboxes.audit().into_iter().collect();
         let dormant: BTreeMap<TaskId, Live> =
             self.dormant.keys().filter_map(|task| Some((*task, self.peek(*task)?))).collect();
         let at = |task: &TaskId| self.live.get(task).map(|live| &**live).or_else(|| dormant.get(task));

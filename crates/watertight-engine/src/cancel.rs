@@ -19,7 +19,8 @@ impl Engine {
         }
         match live.row.state {
             TaskState::Canceled => {
-                return self.emit(task, Output::Answer { line, answer: Answer::Task { task, replay: false } });
+                return self
+                    .emit(task, Output::Answer { line, answer: Answer::Task { task, replay: false, receipt: None } });
             }
             TaskState::Completed | TaskState::Failed | TaskState::Rejected => {
                 return self.emit(task, Output::Answer { line, answer: Answer::NotCancelable });
@@ -126,7 +127,7 @@ impl Engine {
         let lines = std::mem::take(&mut live.cancel_lines);
         for line in lines {
             self.lines.remove(&line);
-            self.emit(task, Output::Answer { line, answer: Answer::Task { task, replay: false } });
+            self.emit(task, Output::Answer { line, answer: Answer::Task { task, replay: false, receipt: None } });
         }
     }
 

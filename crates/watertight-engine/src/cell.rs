@@ -17,6 +17,7 @@ use crate::engine::{Dirty, Engine};
 use crate::ids::{AgentId, Attempt, LineId, TaskId};
 use crate::input::Input;
 use crate::live::{Live, Place};
+use crate::outbox::{self, notice_of};
 use crate::output::{Commit, Output};
 use crate::record::{Cancel, Row, Save, TaskState};
 use crate::settings::Settings;
@@ -81,6 +82,8 @@ pub struct Cell {
     since: BTreeMap<TaskId, u64>,
     /// Outputs that stand on rows that no commit has taken yet.
     unsaved: BTreeMap<TaskId, Vec<Output>>,
+    /// Likewise, on what is kept beside rows.
+    unsaved_beside: Vec<Output>,
     /// News of the world that was decided about, by the step; not all of its effects are in a commit yet.
     news: VecDeque<(u64, Input)>,
     /// The same, and the commit that makes its effects durable.
@@ -106,6 +109,7 @@ impl Cell {
             steps: 0,
             since: BTreeMap::new(),
             unsaved: BTreeMap::new(),
+            unsaved_beside: Vec::new(),
             news: VecDeque::new(),
             in_doubt: VecDeque::new(),
             open: BTreeMap::new(),
@@ -136,6 +140,9 @@ impl Cell {
             | Input::CancelAsked { .. }
             | Input::Dropped { .. }
             | Input::CancelAnswered { .. }
+            | Input::Told { .. }
+            | Input::Acknowledged { .. }
+            | Input::OutboxesAged { .. }
             | Input::Configured(_)
             | Input::BreakerReset { .. }
             | Input::Stalled { .. }
@@ -149,6 +156,12 @@ impl Cell {
         cell
     }
 
+    /// The outboxes as the store has them. Comes before the first step.
+    pub fn restore_outboxes(&mut self, stored: Vec<outbox::Stored>) {
+        let views = self.engine.outboxes.restore(stored);
+        self.ready.extend(views.into_iter().map(Output::Outbox));
+    }
+
     /// Puts an input into the mailbox. The driver bounds how many it offers.
     pub fn offer(&mut self, input: Input) {
         if let Input::LineClosed { line } = &input {
@@ -158,6 +171,7 @@ impl Cell {
         let urgency = match &input {
             Input::CancelAsked { .. } | Input::CancelAnswered { .. } | Input::Stalled { .. } | Input::ShuttingDown => 0,
             Input::Dropped { .. } | Input::Configured(_) | Input::BreakerReset { .. } | Input::LineClosed { .. } => 0,
+            Input::Told { .. } | Input::Acknowledged { .. } | Input::OutboxesAged { .. } => 0,
             Input::Progressed { .. } | Input::Ended { .. } => 1,
             Input::Submitted(_) => 2,
         };
@@ -187,7 +201,7 @@ impl Cell {
                 Input::Submitted(submission) => {
                     self.open.insert(submission.line, input.clone());
                 }
-                Input::CancelAsked { line, .. } | Input::Dropped { line, .. } => {
+                Input::CancelAsked { line, .. } | Input::Dropped { line, .. } | Input::Acknowledged { line, .. } => {
                     self.open.insert(*line, input.clone());
                 }
                 Input::LineClosed { line } => {
@@ -196,6 +210,8 @@ impl Cell {
                 Input::Progressed { .. }
                 | Input::Ended { .. }
                 | Input::CancelAnswered { .. }
+                | Input::Told { .. }
+                | Input::OutboxesAged { .. }
                 | Input::Configured(_)
                 | Input::BreakerReset { .. }
                 | Input::Stalled { .. }
@@ -235,6 +251,12 @@ impl Cell {
                 Some(task) => self.unsaved.entry(task).or_default().push(output),
                 None => self.hold(task.map_or(0, |task| self.engine.saved_in(task)), output),
             }
+        }
+        let beside = std::mem::take(&mut self.engine.beside);
+        match self.engine.extra.is_empty() {
+            // All that was kept beside rows is in a commit.
+            true => beside.into_iter().for_each(|output| self.hold(self.next - 1, output)),
+            false => self.unsaved_beside.extend(beside),
         }
         let step = self.steps;
         self.news.extend(self.handling.drain(..).filter(|input| unsaved && is_news(input)).map(|input| (step, input)));
@@ -298,18 +320,34 @@ impl Cell {
         let stand = due.keys().filter_map(|task| self.unsaved.remove(task)).flatten();
         self.held.entry(n).or_default().extend(stand);
         let mut saves = Vec::with_capacity(due.len() + self.engine.extra.len());
+        let mut notices = Vec::new();
         for (task, dirty) in due {
             let Some(live) = self.engine.live.get_mut(&task) else { continue };
             if live.is_proposed() {
                 continue;
             }
             live.saved_in = n;
-            saves.push(Save::Delegation { row: live.next_save(), message: dirty.message, record: dirty.record });
+            let row = live.next_save();
+            notices.extend(dirty.notice.then(|| notice_of(&row)).flatten());
+            saves.push(Save::Delegation { row, message: dirty.message, record: dirty.record });
         }
         // A key goes with the row that it names.
         let dirty = &self.engine.dirty;
         let goes = |save: &mut Save| !matches!(save, Save::Key { task, .. } if dirty.contains_key(task));
-        saves.extend(self.engine.extra.extract_if(.., goes));
+        for save in self.engine.extra.extract_if(.., goes) {
+            match save {
+                Save::Notice(notice) => notices.push(Arc::unwrap_or_clone(notice)),
+                Save::Delegation { .. } | Save::Key { .. } | Save::Context { .. } | Save::Taken { .. } => {
+                    saves.push(save)
+                }
+            }
+        }
+        let max = self.engine.settings.max_outbox;
+        notices.into_iter().for_each(|notice| self.engine.outboxes.post(notice, max, &mut saves));
+        // Of what is kept beside rows, only keys may wait longer.
+        self.held.entry(n).or_default().append(&mut self.unsaved_beside);
+        let changed = self.engine.outboxes.take_changed();
+        self.held.entry(n).or_default().extend(changed.into_iter().map(Output::Outbox));
         Commit { n, saves }
     }
 
@@ -478,11 +516,13 @@ fn view(id: &AgentId, agent: &Agent, now: Time) -> AgentView {
 fn line_of(input: &Input) -> Option<LineId> {
     match input {
         Input::Submitted(submission) => Some(submission.line),
-        Input::CancelAsked { line, .. } | Input::Dropped { line, .. } => Some(*line),
+        Input::CancelAsked { line, .. } | Input::Dropped { line, .. } | Input::Acknowledged { line, .. } => Some(*line),
         Input::LineClosed { .. }
         | Input::Progressed { .. }
         | Input::Ended { .. }
         | Input::CancelAnswered { .. }
+        | Input::Told { .. }
+        | Input::OutboxesAged { .. }
         | Input::Configured(_)
         | Input::BreakerReset { .. }
         | Input::Stalled { .. }
@@ -496,5 +536,7 @@ fn is_news(input: &Input) -> bool {
         Input::Progressed { .. } | Input::Ended { .. } | Input::CancelAnswered { .. } => true,
         Input::Configured(_) | Input::Stalled { .. } | Input::ShuttingDown | Input::BreakerReset { .. } => false,
         Input::Submitted(_) | Input::CancelAsked { .. } | Input::Dropped { .. } | Input::LineClosed { .. } => false,
+        // An answer that was told, and of which that is forgotten, is read twice.
+        Input::Told { .. } | Input::Acknowledged { .. } | Input::OutboxesAged { .. } => false,
     }
 }

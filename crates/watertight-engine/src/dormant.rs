@@ -14,10 +14,10 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
 use crate::engine::{Context, Engine, context_key};
-use crate::ids::{Attempt, Key, Principal, TaskId};
+use crate::ids::{AgentId, Attempt, Key, Principal, TaskId};
 use crate::input::Submission;
 use crate::live::{Class, Live, Place, Timer};
-use crate::record::{Cancel, Delivery, Durability, Phase, ReplyKind, Row, TaskState, Times, Turn};
+use crate::record::{Cancel, Delivery, Durability, Outbox, Phase, ReplyKind, Row, TaskState, Times, Turn};
 
 /// So many are looked at in one step.
 const DOZE: usize = 512;
@@ -118,7 +118,7 @@ impl Engine {
         let Row {
             task, principal, agent, context, remote_task, root, parent, depth, chain, children, redrives, state, reason,
             delivery, cancel, reply, late, asked, created, changed, attempt, turn,
-            version: _, durability: _, remote_context: _,
+            version: _, durability: _, outbox: _, remote_context: _,
         } = row;
         #[rustfmt::skip]
         let Turn {
@@ -160,6 +160,7 @@ impl Engine {
             turn.runs_for.is_some(),
             row.remote_context.is_some(),
             live.wants.is_some(),
+            row.outbox != Outbox::None,
         ];
         let reason = turn.waiting_on.and_then(|reason| Reason::ALL.iter().position(|other| *other == reason));
         let mut out = Pack(Vec::with_capacity(160));
@@ -182,6 +183,12 @@ impl Engine {
         out.text(&row.context);
         out.text(&turn.message_id);
         out.text(row.remote_context.as_deref().unwrap_or(""));
+        match &row.outbox {
+            Outbox::None => {}
+            // No agent is called so.
+            Outbox::Caller => out.text(""),
+            Outbox::Agent(agent) => out.text(agent.as_str()),
+        }
         Some(out.0.into_boxed_slice())
     }
 
@@ -189,8 +196,7 @@ impl Engine {
         let mut from = Unpack(packed);
         let (flags, reason, priority) = (from.byte(), from.byte(), from.byte());
         let flag = |bit: u32| flags & (1 << bit) != 0;
-        let agent =
-            self.agent_names.get(from.number() as usize).cloned().unwrap_or_else(|| crate::ids::AgentId::new(""));
+        let agent = self.agent_names.get(from.number() as usize).cloned().unwrap_or_else(|| AgentId::new(""));
         let sender = from.number() as u32;
         let nobody = || Principal { tenant: "".into(), caller: "".into() };
         let principal = self.senders.principal(sender).cloned().unwrap_or_else(nobody);
@@ -201,6 +207,11 @@ impl Engine {
         let fingerprint = from.wide();
         let (context, message_id, remote) = (from.text(), from.text(), from.text());
         let budget = Budget { deadline, depth, fanout };
+        let outbox = match flag(7).then(|| from.text()) {
+            None => Outbox::None,
+            Some(name) if name.is_empty() => Outbox::Caller,
+            Some(name) => Outbox::Agent(AgentId::new(&name)),
+        };
         let turn = Turn {
             waiting_on: Reason::ALL.get(usize::from(reason)).copied(),
             expires,
@@ -211,6 +222,7 @@ impl Engine {
         let row = Row {
             version,
             durability: if flag(3) { Durability::Memory } else { Durability::Durable },
+            outbox,
             remote_context: flag(5).then(|| remote.as_str().into()),
             ..Row::new(task, principal, agent, context.as_str().into(), created, turn)
         };

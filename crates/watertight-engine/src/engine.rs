@@ -16,6 +16,7 @@ use crate::hashed::{Hash, Hashed};
 use crate::ids::{AgentId, ContextKey, Fingerprint, LineId, Principal, RemoteId, TaskId};
 use crate::input::Input;
 use crate::live::{Live, Place, Timer};
+use crate::outbox::Outboxes;
 use crate::output::{Answer, Output, Refusal};
 use crate::queue::Senders;
 use crate::record::{Phase, Save};
@@ -54,6 +55,8 @@ impl Context {
 pub(crate) struct Dirty {
     pub(crate) message: bool,
     pub(crate) record: bool,
+    /// A notice of its end goes with it.
+    pub(crate) notice: bool,
 }
 
 #[derive(Debug)]
@@ -98,6 +101,9 @@ pub(crate) struct Engine {
     /// The same of what is kept in memory alone: it never waits.
     pub(crate) passing: BTreeMap<TaskId, Dirty>,
     pub(crate) kept: Vec<Save>,
+    pub(crate) outboxes: Outboxes,
+    /// What stands on everything that is to be kept beside rows.
+    pub(crate) beside: Vec<Output>,
     /// Delegations that are over, and leave with the end of the step if nothing is owed for them.
     pub(crate) leaving: Vec<TaskId>,
     /// Outputs, each with the task whose latest save it stands on.
@@ -138,6 +144,8 @@ impl Engine {
             extra: Vec::new(),
             passing: BTreeMap::new(),
             kept: Vec::new(),
+            outboxes: Outboxes::default(),
+            beside: Vec::new(),
             leaving: Vec::new(),
             out: Vec::new(),
         }
@@ -176,6 +184,9 @@ impl Engine {
                 self.wake(*task);
                 self.cancel_answered(*task, *answer);
             }
+            Input::Told { task, turn, written } => self.told(*task, *turn, *written),
+            Input::Acknowledged { line, owner, up_to } => self.acknowledged(*line, owner, *up_to),
+            Input::OutboxesAged { before } => self.age_outboxes(*before),
             Input::Configured(settings) => self.configured(settings.clone()),
             Input::BreakerReset { agent } => {
                 let now = self.now;
@@ -262,7 +273,7 @@ impl Engine {
         self.dirty(task).message = true;
     }
 
-    fn dirty(&mut self, task: TaskId) -> &mut Dirty {
+    pub(crate) fn dirty(&mut self, task: TaskId) -> &mut Dirty {
         let volatile = self.live.get(&task).is_some_and(|live| live.is_volatile());
         if volatile { &mut self.passing } else { &mut self.dirty }.entry(task).or_default()
     }

@@ -76,6 +76,15 @@ pub struct Principal {
     pub caller: Arc<str>,
 }
 
+/// Whose outbox it is: what comes of what an agent delegated is for the agent, whichever of its credentials it used.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Owner {
+    /// An agent of this tenant.
+    Agent(Arc<str>, AgentId),
+    /// A caller that is no agent.
+    Caller(Principal),
+}
+
 /// One open request of a caller that waits for an answer. Unique for the life of the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LineId(pub u64);

@@ -6,8 +6,8 @@ use watertight_policy::acceptance::Measure;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
-use crate::ids::{AgentId, Attempt, Fingerprint, LineId, Principal, RemoteId, TaskId};
-use crate::record::{Delivery, ReplyKind, TaskState};
+use crate::ids::{AgentId, Attempt, Fingerprint, LineId, Owner, Principal, RemoteId, TaskId};
+use crate::record::{Delivery, Outbox, ReplyKind, TaskState};
 use crate::settings::Settings;
 
 /// See the module's header.
@@ -62,6 +62,29 @@ pub enum Input {
         task: TaskId,
         /// What it said.
         answer: CancelAnswer,
+    },
+    /// The end of a turn was written to its caller's open line, or could not be. One for each answer with a receipt.
+    Told {
+        /// Whose.
+        task: TaskId,
+        /// Which turn's.
+        turn: u32,
+        /// It was.
+        written: bool,
+    },
+    /// The owner of an outbox has read everything up to this number. A lower one than before changes nothing.
+    Acknowledged {
+        /// Who waits for the answer.
+        line: LineId,
+        /// Whose outbox.
+        owner: Owner,
+        /// Up to.
+        up_to: u64,
+    },
+    /// What waits in outboxes since before then is dropped.
+    OutboxesAged {
+        /// When.
+        before: Time,
     },
     /// New limits.
     Configured(Arc<Settings>),
@@ -151,6 +174,8 @@ pub struct Submission {
     pub parent: Option<TaskId>,
     /// The delegation that this one repeats, at somebody's wish.
     pub redrives: Option<TaskId>,
+    /// Where its caller wants word of its end.
+    pub outbox: Outbox,
     /// What else is known of where it comes from.
     pub claims: Claims,
 }

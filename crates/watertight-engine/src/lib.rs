@@ -26,6 +26,7 @@ mod hashed;
 pub mod ids;
 pub mod input;
 mod live;
+pub mod outbox;
 pub mod output;
 mod queue;
 pub mod record;

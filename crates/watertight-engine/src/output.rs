@@ -10,6 +10,7 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
 use crate::ids::{AgentId, Attempt, LineId, RemoteId, TaskId};
+use crate::outbox;
 use crate::record::{Save, TaskState};
 
 /// Saves to be written in one transaction. Numbers count up by one per commit, from 1 in each engine's life.
@@ -91,6 +92,8 @@ pub enum Output {
         /// Before that, for a slot.
         waited: Span,
     },
+    /// An outbox has changed.
+    Outbox(outbox::View),
     /// The cell has let go of it: the store answers for it from now on.
     Forget {
         /// Which.
@@ -130,6 +133,9 @@ pub enum Answer {
         task: TaskId,
         /// The messageId was seen before: this is the first one's task.
         replay: bool,
+        /// The turn with this number has ended, and this is how its caller hears of it. Whether it was written to the caller
+        /// has to be said ([`crate::input::Input::Told`]); until then its notice is held back.
+        receipt: Option<u32>,
     },
     /// Not taken on. No attempt was spent, no dedupe key kept.
     Refused(Refusal),
@@ -146,6 +152,18 @@ pub enum Answer {
     ContextMismatch,
     /// The task is terminal and not canceled.
     NotCancelable,
+    /// The outbox is read up to there.
+    Acknowledged {
+        /// The last number that was given out.
+        last: u64,
+        /// How many wait behind what was acknowledged.
+        waiting: usize,
+    },
+    /// Nothing with that number was ever in the outbox.
+    NotThatFar {
+        /// The last number that was given out.
+        last: u64,
+    },
 }
 
 /// Why not, and when to come again.

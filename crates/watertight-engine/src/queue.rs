@@ -246,13 +246,14 @@ impl Engine {
             return self.answer(line, Answer::NotFound);
         };
         if live.row.reason == Some(Reason::Dropped) {
-            return self.emit(task, Output::Answer { line, answer: Answer::Task { task, replay: true } });
+            return self
+                .emit(task, Output::Answer { line, answer: Answer::Task { task, replay: true, receipt: None } });
         }
         if live.row.turn.phase != Phase::Waiting || !live.accepted || live.row.state.is_terminal() {
             return self.emit(task, Output::Answer { line, answer: Answer::NotCancelable });
         }
         self.end_waiting(task, TaskState::Failed, Reason::Dropped);
-        self.emit(task, Output::Answer { line, answer: Answer::Task { task, replay: false } });
+        self.emit(task, Output::Answer { line, answer: Answer::Task { task, replay: false, receipt: None } });
     }
 
     /// The lock on the whole agent is free, and it is the queue's turn to have it rather than a waiting caller's. True if

@@ -7,7 +7,7 @@ use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
-use crate::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
+use crate::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Owner, Principal, RemoteId, TaskId};
 
 /// A task's state, as A2A names it. A state that we do not know counts as `Working`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -166,6 +166,53 @@ impl Durability {
     }
 }
 
+/// Where word of a delegation's end is left for whoever asked for it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Outbox {
+    /// Nowhere: its caller waits, follows, or asks.
+    #[default]
+    None,
+    /// In its caller's own outbox.
+    Caller,
+    /// In the outbox of the agent that its caller is.
+    Agent(AgentId),
+}
+
+impl Outbox {
+    /// Whose it is, of a caller's.
+    pub fn owner(&self, caller: &Principal) -> Option<Owner> {
+        match self {
+            Outbox::None => None,
+            Outbox::Caller => Some(Owner::Caller(caller.clone())),
+            Outbox::Agent(agent) => Some(Owner::Agent(caller.tenant.clone(), agent.clone())),
+        }
+    }
+}
+
+/// That a turn has ended: in a terminal state, or because the agent asks for something. Written in the transaction that
+/// ends it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notice {
+    /// Whose outbox it is in.
+    pub owner: Owner,
+    /// Its number there: 1, 2, …
+    pub seq: u64,
+    /// The delegation.
+    pub task: TaskId,
+    /// Which of its turns.
+    pub turn: u32,
+    /// Who worked on it.
+    pub agent: AgentId,
+    /// The contextId that the caller sees.
+    pub context: Arc<str>,
+    /// How it ended.
+    pub state: TaskState,
+    /// Our reason, if that is our verdict.
+    pub reason: Option<Reason>,
+    /// When.
+    pub at: Time,
+}
+
 /// One message to a delegation, with its own dedupe, wait and attempts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Turn {
@@ -255,6 +302,8 @@ pub struct Row {
     pub agent: AgentId,
     /// Where it is kept, from its beginning to its end.
     pub durability: Durability,
+    /// Where word of its end is left.
+    pub outbox: Outbox,
     /// The contextId that the caller sees.
     pub context: Arc<str>,
     /// The agent's own ids, once known.
@@ -307,6 +356,7 @@ impl Row {
             principal,
             agent,
             durability: Durability::Durable,
+            outbox: Outbox::None,
             context,
             remote_task: None,
             remote_context: None,
@@ -335,6 +385,12 @@ impl Row {
         if self.turn.no == 1 { self.created } else { self.changed }
     }
 
+    /// Whose outbox is told of its end.
+    pub fn owner(&self) -> Option<Owner> {
+        self.outbox.owner(&self.principal)
+    }
+
+    /// This turn started the task, which failed before any byte of it was sent: its messageId may be used again.
     /// This turn is over, and no byte of its message was ever sent: its messageId may be used again.
     pub fn never_sent(&self, turn: u32) -> bool {
         let failed = match self.state {
@@ -379,5 +435,18 @@ pub enum Save {
         key: ContextKey,
         /// As the agent knows it.
         remote: RemoteId,
+    },
+    /// Something for somebody's outbox. In the same commit as the row that it tells of.
+    Notice(Arc<Notice>),
+    /// What waits under these numbers does not wait any more: it was read, told on an open line, or dropped.
+    Taken {
+        /// In whose outbox.
+        owner: Owner,
+        /// From this one,
+        first: u64,
+        /// to this one.
+        last: u64,
+        /// How many were dropped by now, of all that ever were in it.
+        lost: u64,
     },
 }

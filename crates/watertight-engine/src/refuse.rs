@@ -109,7 +109,7 @@ impl Engine {
         for line in done {
             if accepted {
                 self.lines.remove(&line.id);
-                let answer = Answer::Task { task, replay: line.replay };
+                let answer = Answer::Task { task, replay: line.replay, receipt: None };
                 self.emit(task, Output::Answer { line: line.id, answer });
             } else {
                 self.refuse_line(line.id, &agent, reason, None);

@@ -11,7 +11,7 @@ use crate::ids::{Attempt, RemoteId, TaskId};
 use crate::input::{Fault, Outcome, Progress, Reply};
 use crate::live::{Class, Timer};
 use crate::output::{Answer, Dispatch, Output};
-use crate::record::{Cancel, Delivery, Phase, Save, TaskState};
+use crate::record::{Cancel, Delivery, Outbox, Phase, Save, TaskState};
 use crate::tree::ends_its_children;
 
 impl Engine {
@@ -277,13 +277,15 @@ impl Engine {
         let cancel_lines = if stops { Vec::new() } else { std::mem::take(&mut live.cancel_lines) };
         let is_probe = live.probe.is_some();
         let ends_children = ends_its_children(&live.row);
+        let receipt = (live.row.outbox != Outbox::None).then_some(live.row.turn.no);
         self.note_work(task);
         self.note_former(task);
         self.save_record(task);
+        self.notify(task, lines.len());
         self.emit(task, Output::Settled { task, state, reason, took, waited });
         for line in lines {
             self.lines.remove(&line.id);
-            let answer = Answer::Task { task, replay: line.replay };
+            let answer = Answer::Task { task, replay: line.replay, receipt };
             self.emit(task, Output::Answer { line: line.id, answer });
         }
         for line in cancel_lines {
@@ -294,7 +296,7 @@ impl Engine {
                 | TaskState::Submitted
                 | TaskState::Working
                 | TaskState::InputRequired
-                | TaskState::AuthRequired => Answer::Task { task, replay: false },
+                | TaskState::AuthRequired => Answer::Task { task, replay: false, receipt: None },
             };
             self.emit(task, Output::Answer { line, answer });
         }

@@ -17,6 +17,8 @@ pub struct Settings {
     pub max_behind: usize,
     /// Accepted turns of one tenant that may wait for slots, over all agents. One more is refused (`queue_full`).
     pub max_queued_per_tenant: usize,
+    /// Notices that may wait in one outbox. One more drops the oldest.
+    pub max_outbox: usize,
     /// Whose waiting turns get more than one slot when it is their turn, among those of equal priority.
     pub weights: BTreeMap<Principal, u32>,
     /// How often one agent may send another messages in one conversation. One more is refused (`rate_limited`).
@@ -31,6 +33,7 @@ impl Default for Settings {
             max_delegations: 100_000,
             max_behind: 64,
             max_queued_per_tenant: 100_000,
+            max_outbox: 10_000,
             weights: BTreeMap::new(),
             rate: rate::Params::default(),
             agents: BTreeMap::new(),

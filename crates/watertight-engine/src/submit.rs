@@ -69,7 +69,7 @@ impl Engine {
         }
         let Some(live) = self.live.get_mut(&first) else {
             // Only the store knows it any more, so it is terminal, or its turn is long over.
-            self.answer(s.line, Answer::Task { task: first, replay: true });
+            self.answer(s.line, Answer::Task { task: first, replay: true, receipt: None });
             return true;
         };
         let current = used.is_some_and(|used| used.turn == live.row.turn.no);
@@ -83,7 +83,10 @@ impl Engine {
             self.lines.insert(s.line, first);
             self.set_wait_timer(first);
         } else {
-            self.emit(first, Output::Answer { line: s.line, answer: Answer::Task { task: first, replay: true } });
+            self.emit(
+                first,
+                Output::Answer { line: s.line, answer: Answer::Task { task: first, replay: true, receipt: None } },
+            );
         }
         true
     }
@@ -131,6 +134,7 @@ impl Engine {
             depth: above.depth,
             chain: above.chain,
             redrives: s.redrives,
+            outbox: s.outbox.clone(),
             ..Row::new(s.task, s.principal.clone(), s.agent.clone(), s.context.clone(), self.now, turn)
         };
         self.live.insert(s.task, Box::new(Live { lingers: false, ..Live::new(row, class) }));
@@ -238,7 +242,7 @@ impl Engine {
         }
         for line in told {
             self.lines.remove(&line.id);
-            let answer = Answer::Task { task, replay: line.replay };
+            let answer = Answer::Task { task, replay: line.replay, receipt: None };
             self.emit(task, Output::Answer { line: line.id, answer });
         }
     }

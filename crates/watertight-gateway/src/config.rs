@@ -81,6 +81,10 @@ pub struct Config {
     pub max_behind: usize,
     /// Accepted turns of one tenant that may wait for slots.
     pub max_queued_per_tenant: usize,
+    /// Notices that may wait in one outbox.
+    pub max_outbox: usize,
+    /// Whether this machine's own users have an outbox.
+    pub local_outbox: bool,
     /// How often one agent may send another messages in one conversation.
     pub rate: rate::Params,
     /// Who may call. None: this machine's own users, over loopback.
@@ -170,6 +174,8 @@ pub struct Caller {
     pub operator: bool,
     /// How many of its waiting turns go when it is its turn.
     pub weight: u32,
+    /// Whether it has an outbox; if nothing is said, agents have one.
+    pub outbox: Option<bool>,
 }
 
 /// One agent behind the gateway.
@@ -242,6 +248,7 @@ impl Config {
             max_delegations: self.max_delegations,
             max_behind: self.max_behind,
             max_queued_per_tenant: self.max_queued_per_tenant,
+            max_outbox: self.max_outbox,
             weights: weighty.map(|caller| (named(caller), caller.weight)).collect(),
             rate: self.rate,
         }

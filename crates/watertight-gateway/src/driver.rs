@@ -269,6 +269,7 @@ impl Driver {
             }
             Input::LineClosed { line } => self.closed.push(*line),
             Input::Configured(settings) => self.settings = settings.clone(),
+            Input::Told { .. } | Input::Acknowledged { .. } | Input::OutboxesAged { .. } => {}
             Input::Submitted(_)
             | Input::Progressed { .. }
             | Input::CancelAsked { .. }

@@ -9,6 +9,7 @@ mod claims;
 mod delegations;
 mod drain;
 mod list;
+mod outbox;
 mod queue;
 mod recall;
 mod redrive;
@@ -24,7 +25,7 @@ use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget, WireQueue};
 use watertight_engine::output::{Bound, Cause};
-use watertight_engine::record::{Durability, TaskState};
+use watertight_engine::record::{Durability, Outbox, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 use watertight_store::ListQuery;
@@ -35,11 +36,13 @@ use crate::driver::inbox::Full;
 use crate::driver::lines::{Line, Told};
 use crate::driver::shared::{Health, Known, Shared};
 use crate::hub::{EventId, Home, Message, NoRoom, Subscription, TaskView};
+use crate::outbox::Receipt;
 use crate::{AgentSpec, CellLimits, Kept, StartError};
 
 pub use claims::Trace;
 pub use delegations::{Rows, Tree, Whose};
 pub use drain::Drained;
+pub use outbox::{Acknowledged, Arrived, NotAcknowledged, Reading};
 pub use queue::Queued;
 pub use redrive::{NotRedriven, Redriven, key_of as idempotency_key};
 pub use stats::AgentStats;
@@ -81,6 +84,8 @@ pub struct NewCall {
     pub key: Option<Arc<str>>,
     /// The delegation that it repeats, at somebody's wish.
     pub redrives: Option<TaskId>,
+    /// Where word of its end is left.
+    pub outbox: Outbox,
 }
 
 /// See `watertight_engine::input::Want`, which also says when a wait ends.
@@ -105,6 +110,8 @@ pub struct Accepted {
     pub view: TaskView,
     /// For [`Want::Stream`]: everything from the first event on. Already over for a replay of a finished turn.
     pub stream: Option<Subscription>,
+    /// Of an answer that is the turn's end: whoever writes it to the caller says so.
+    pub receipt: Option<Receipt>,
 }
 
 /// Why there is no task.
@@ -236,6 +243,7 @@ impl Handle {
             queue: call.queue,
             parent: call.parent,
             redrives: call.redrives,
+            outbox: call.outbox,
             claims: self.claims(&agent, call.from, &call.peek),
         };
         let message = Message { params: Json::assume(call.params), trace: call.trace, home: Home::here() };
@@ -248,7 +256,7 @@ impl Handle {
         })?;
         let input = Input::Submitted(Arc::new(submission));
         let told = self.ask(line, &agent, task, call.want == Want::Stream, input).await?;
-        let Told::Task { task, replay, view, position, stream } = told else { return Err(declined(told)) };
+        let Told::Task { task, replay, view, position, stream, receipt } = told else { return Err(declined(told)) };
         let mut view = match view {
             Some(view) => *view,
             None => self.stored_view(&call.principal, &agent, task).await?,
@@ -259,7 +267,7 @@ impl Handle {
             (Want::Stream, None) => Some(self.recalled_stream(&view).await?),
             (_, stream) => stream,
         };
-        Ok(Accepted { task, replay, view, stream })
+        Ok(Accepted { task, replay, view, stream, receipt })
     }
 
     /// A task of this caller with this agent.
@@ -558,6 +566,6 @@ struct Found {
 fn declined(told: Told) -> Declined {
     match told {
         Told::Declined(declined) => declined,
-        Told::Task { .. } => Declined::NotFound,
+        Told::Task { .. } | Told::Acknowledged { .. } | Told::NotThatFar { .. } => Declined::NotFound,
     }
 }

@@ -16,6 +16,7 @@ mod cards;
 mod delegations;
 mod drain;
 mod line;
+mod outbox;
 mod public;
 mod queue;
 mod redrive;

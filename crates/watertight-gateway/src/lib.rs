@@ -16,6 +16,7 @@ pub mod handle;
 pub mod http;
 pub mod hub;
 pub mod metrics;
+pub mod outbox;
 pub mod relay;
 mod states;
 pub mod tokens;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use watertight_engine::ids::{AgentId, Principal};
+use watertight_engine::input::Input;
 use watertight_engine::record::Row;
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::rate;
@@ -94,6 +96,8 @@ pub struct CellLimits {
     pub max_behind: usize,
     /// Accepted turns of one tenant that may wait for slots.
     pub max_queued_per_tenant: usize,
+    /// Notices that may wait in one outbox.
+    pub max_outbox: usize,
     /// Callers whose waiting turns get more than one slot when it is their turn.
     pub weights: BTreeMap<Principal, u32>,
     /// How often one agent may send another messages in one conversation.
@@ -102,16 +106,16 @@ pub struct CellLimits {
 
 impl Default for CellLimits {
     fn default() -> CellLimits {
-        let Settings { max_delegations, max_behind, max_queued_per_tenant, weights, rate, agents: _ } =
+        let Settings { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate, agents: _ } =
             Settings::default();
-        CellLimits { max_delegations, max_behind, max_queued_per_tenant, weights, rate }
+        CellLimits { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate }
     }
 }
 
 impl CellLimits {
     fn settings(self, agents: BTreeMap<AgentId, AgentSettings>) -> Settings {
-        let CellLimits { max_delegations, max_behind, max_queued_per_tenant, weights, rate } = self;
-        Settings { max_delegations, max_behind, max_queued_per_tenant, weights, rate, agents }
+        let CellLimits { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate } = self;
+        Settings { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate, agents }
     }
 }
 
@@ -180,7 +184,7 @@ impl Gateway {
     /// Opens the store, picks up what it holds, and starts to work. Must be called inside a tokio runtime.
     pub async fn start(started: Started) -> Result<Gateway, StartError> {
         let opening = tokio::task::spawn_blocking(move || open(started.store));
-        let Opened { store, fence, clock, rows, drains } =
+        let Opened { store, fence, clock, rows, outboxes, drains } =
             opening.await.map_err(|error| StartError::Store(error.to_string()))??;
         let hub = Arc::new(hub::Hub::new(started.streams));
         let key = started.key;
@@ -195,7 +199,7 @@ impl Gateway {
         let runtime = tokio::runtime::Handle::current();
         std::thread::Builder::new()
             .name("cell-0".to_owned())
-            .spawn(move || runtime.block_on(driver::Driver::start(shared, rows, seed, fence)))
+            .spawn(move || runtime.block_on(driver::Driver::start(shared, rows, outboxes, seed, fence)))
             .map_err(|error| StartError::Thread(error.to_string()))?;
         Ok(Gateway { handle })
     }
@@ -208,6 +212,8 @@ async fn prune(shared: Arc<driver::shared::Shared>) {
         let kept = *told.borrow_and_update();
         let (store, now) = (shared.store.clone(), shared.clock.now());
         shared.metrics.pruned(shared.shelf.prune(now, kept));
+        // Refused only when thousands of orders wait: the next round comes.
+        let _ = shared.order(Input::OutboxesAged { before: now - kept.retention });
         let pruned = tokio::task::spawn_blocking(move || store.prune(now, kept.retention, kept.dedupe_window)).await;
         match pruned {
             Ok(Ok(pruned)) if pruned.tasks + pruned.keys > 0 => {
@@ -229,6 +235,7 @@ struct Opened {
     fence: u64,
     clock: clock::Clock,
     rows: Vec<Row>,
+    outboxes: Vec<watertight_engine::outbox::Stored>,
     drains: Drains,
 }
 
@@ -242,10 +249,11 @@ fn open(spec: StoreSpec) -> Result<Opened, StartError> {
     };
     let clock = clock::Clock::anchored(lease.now);
     let rows = driver::reload::under_way(&store).map_err(|error| StartError::Store(error.to_string()))?;
+    let outboxes = store.outboxes().map_err(|error| StartError::Store(error.to_string()))?;
     // After the store, whose lock says that nobody else is here.
     let drains = Drains::open(match &spec {
         StoreSpec::File(directory) => Some(directory),
         StoreSpec::Memory => None,
     });
-    Ok(Opened { store, fence: lease.fence, clock, rows, drains })
+    Ok(Opened { store, fence: lease.fence, clock, rows, outboxes, drains })
 }

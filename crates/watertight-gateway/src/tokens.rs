@@ -24,7 +24,7 @@ use watertight_policy::time::Time;
 
 use crate::clock;
 use crate::config::InstanceKey;
-use crate::http::auth::Who;
+use crate::http::auth::{Who, outbox_of};
 
 pub use file::{Stored, edit, read};
 
@@ -168,6 +168,7 @@ fn known(stored: &Stored) -> Option<([u8; 32], Known)> {
     let who = Who {
         principal: Principal { tenant: stored.tenant.as_str().into(), caller: stored.name.as_str().into() },
         agents: stored.agents.as_ref().map(|agents| agents.iter().map(|name| AgentId::new(name)).collect()),
+        outbox: outbox_of(None, stored.agent.as_deref().map(AgentId::new).as_ref()),
         agent: stored.agent.as_deref().map(AgentId::new),
         scopes: stored.scopes.iter().copied().collect(),
     };

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, TaskId};
 use watertight_engine::input::{Claims, Input, Named, Submission, Want, WireBudget, WireQueue};
+use watertight_engine::outbox::View;
 use watertight_engine::output::Answer;
-use watertight_engine::record::{Durability, Row, TaskState};
+use watertight_engine::record::{Durability, Outbox, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::rng::{self, Rng};
 use watertight_policy::time::{Span, Time};
@@ -50,7 +51,7 @@ impl Open {
     pub(crate) fn proposed(&self) -> Option<TaskId> {
         match &self.asks {
             Asks::Takes { proposed, .. } => Some(*proposed),
-            Asks::Cancels | Asks::Meddles => None,
+            Asks::Cancels | Asks::Meddles | Asks::Reads => None,
         }
     }
 }
@@ -197,6 +198,11 @@ impl World<'_> {
         change: impl FnOnce(&mut Submission),
     ) {
         let known = self.nodes[n].disk.key(&key);
+        let outbox = match rng::fnv1a(key.principal.caller.bytes()) % 3 {
+            0 => Outbox::None,
+            1 => Outbox::Caller,
+            _ => Outbox::Agent(AgentId::new("lead")),
+        };
         let mut submission = Submission {
             line,
             want,
@@ -215,6 +221,7 @@ impl World<'_> {
             queue: WireQueue::default(),
             parent: None,
             redrives: None,
+            outbox,
             claims: Claims::default(),
         };
         change(&mut submission);
@@ -291,6 +298,11 @@ impl World<'_> {
     // ---- what they are told ----------------------------------------------------------------------------------------
 
     pub(crate) fn told(&mut self, n: usize, line: LineId, answer: Answer) {
+        if let Answer::Task { task, receipt: Some(turn), .. } = answer {
+            // Now and then a connection breaks with the answer on it.
+            let written = self.nodes[n].lines.contains_key(&line) && !line.0.is_multiple_of(5);
+            self.offer(n, Input::Told { task, turn, written });
+        }
         let Some(open) = self.nodes[n].lines.remove(&line) else {
             // An answer that waits for the disk does not hear its caller leave.
             if !self.nodes[n].left.remove(&line) {
@@ -320,12 +332,27 @@ impl World<'_> {
             Answer::TaskTerminal => "terminal",
             Answer::NotCancelable => "not cancelable",
             Answer::ContextMismatch => "context mismatch",
+            Answer::Acknowledged { .. } => return,
+            Answer::NotThatFar { last } => {
+                return self.broken(n, None, format!("what was shown is said to be behind {last}"));
+            }
         };
         Report::count(&mut self.report.refusals, fate);
         let own = matches!(open.asks, Asks::Takes { follows: false, .. });
         if self.scenario.compare && own {
             self.report.fates.insert(open.message, fate.into());
         }
+    }
+
+    /// Somebody's outbox has changed. It is read when there are some, but for the last ones.
+    pub(crate) fn reads(&mut self, n: usize, view: View) {
+        if view.waiting < 4 || !self.nodes[n].is_up() {
+            return;
+        }
+        let line = self.line();
+        self.nodes[n].lines.insert(line, Open { message: 0, asks: Asks::Reads });
+        let up_to = view.newest.saturating_sub(line.0 % 3);
+        self.offer(n, Input::Acknowledged { line, owner: view.owner, up_to });
     }
 
     fn told_task(&mut self, n: usize, open: &Open, task: TaskId) {

@@ -165,7 +165,7 @@ impl World<'_> {
                     self.later(Span::from_millis(20), Event::Follows { node: n, task: proposed });
                 }
                 Asks::Takes { .. } => drop(again.insert(open.message)),
-                Asks::Cancels | Asks::Meddles => {}
+                Asks::Cancels | Asks::Meddles | Asks::Reads => {}
             }
         }
         for message in again {
@@ -289,6 +289,7 @@ impl World<'_> {
             }
         }
         node.cell = Cell::restore(settings, self.scenario.seed, rows, running, salvaged, self.now);
+        node.cell.restore_outboxes(node.disk.outboxes());
         for input in std::mem::take(&mut node.backlog) {
             node.cell.offer(input);
         }

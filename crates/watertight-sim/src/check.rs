@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use watertight_engine::ids::{AgentId, TaskId};
-use watertight_engine::record::{Cancel, Phase, Row, TaskState};
+use watertight_engine::record::{Cancel, Durability, Outbox, Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
@@ -156,6 +156,7 @@ impl World<'_> {
     /// Its retention is over: what it came to.
     fn retire(&mut self, n: usize, task: TaskId) {
         let Some(tracked) = self.untrack(n, task) else { return };
+        let notices = self.nodes[n].disk.ends.get(&task).copied().unwrap_or(0);
         let Some(row) = self.nodes[n].disk.prune(task, &tracked.keys) else {
             return self.broken(n, Some(task), "was given out and is lost".into());
         };
@@ -174,6 +175,11 @@ impl World<'_> {
         let drained = self.nodes[n].drained[tracked.agent];
         if let Some(what) = over(&row, &tracked, drained) {
             self.broken(n, Some(task), what);
+        }
+        // What is kept in memory alone, and was told, leaves none.
+        let wanted = u32::from(row.outbox != Outbox::None);
+        if notices > wanted || notices < wanted && row.durability == Durability::Durable {
+            self.broken(n, Some(task), format!("left {notices} notices of its end, not {wanted}"));
         }
     }
 

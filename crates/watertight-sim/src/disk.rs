@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use watertight_engine::ids::{ContextKey, Key, RemoteId, TaskId};
+use watertight_engine::ids::{ContextKey, Key, Owner, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
+use watertight_engine::outbox::Stored;
 use watertight_engine::output::Commit;
-use watertight_engine::record::{Cancel, Durability, Row, Save};
+use watertight_engine::record::{Cancel, Durability, Notice, Row, Save};
 use watertight_policy::rng::Rng;
 use watertight_policy::time::Time;
 
@@ -22,6 +23,9 @@ pub(crate) struct Disk {
     /// Keys that are in the process' memory alone.
     keys_in_memory: BTreeSet<Key>,
     contexts: BTreeMap<ContextKey, RemoteId>,
+    outboxes: BTreeMap<Owner, Stored>,
+    /// Notices of a delegation's end.
+    pub(crate) ends: BTreeMap<TaskId, u32>,
     pending: VecDeque<(Time, Commit)>,
     /// Commits made durable over all lives of the engine.
     pub(crate) commits: u64,
@@ -100,6 +104,10 @@ impl Disk {
         self.live.iter().filter_map(|task| self.rows.get(task)).cloned().collect()
     }
 
+    pub(crate) fn outboxes(&self) -> Vec<Stored> {
+        self.outboxes.values().cloned().collect()
+    }
+
     pub(crate) fn is_live(&self, task: TaskId) -> bool {
         self.live.contains(&task)
     }
@@ -123,6 +131,7 @@ impl Disk {
             }
         }
         self.live.remove(&task);
+        self.ends.remove(&task);
         self.rows.remove(&task)
     }
 
@@ -130,6 +139,27 @@ impl Disk {
         self.commits += 1;
         for save in &commit.saves {
             self.put(save, Durability::Durable);
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        let owner = notice.owner.clone();
+        let empty = || Stored { owner: owner.clone(), last: 0, lost: 0, waiting: Vec::new() };
+        let outbox = self.outboxes.entry(owner.clone()).or_insert_with(empty);
+        let mut broken = |what: String| self.broken.push((notice.task, what));
+        if notice.seq != outbox.last + 1 {
+            broken(format!("notice {} follows {}", notice.seq, outbox.last));
+        }
+        match self.rows.get(&notice.task) {
+            Some(row) if row.durability == Durability::Durable && row.state != notice.state => {
+                broken(format!("notice of {} goes with {}", notice.state.as_str(), row.state.as_str()));
+            }
+            Some(_) | None => {}
+        }
+        outbox.last = notice.seq;
+        outbox.waiting.push((notice.seq, notice.at));
+        if notice.state.is_terminal() {
+            *self.ends.entry(notice.task).or_default() += 1;
         }
     }
 
@@ -161,6 +191,12 @@ impl Disk {
             }
             Save::Context { key, remote } => {
                 self.contexts.insert(key.clone(), remote.clone());
+            }
+            Save::Notice(notice) => self.notice(notice),
+            Save::Taken { owner, first, last, lost } => {
+                let Some(outbox) = self.outboxes.get_mut(owner) else { return };
+                outbox.lost = *lost;
+                outbox.waiting.retain(|(seq, _)| seq < first || seq > last);
             }
         }
     }

@@ -29,6 +29,8 @@ pub(crate) enum Asks {
     Cancels,
     /// To cancel somebody else's.
     Meddles,
+    /// What is in its outbox.
+    Reads,
 }
 
 /// What the world knows of a delegation, beside its row.

@@ -268,6 +268,7 @@ impl<'a> World<'a> {
                 }
                 Output::Settled { task, state, .. } => self.settled(n, task, state),
                 Output::Publish { .. } | Output::Wake { .. } | Output::Rests { .. } => {}
+                Output::Outbox(view) => self.reads(n, view),
                 Output::Forget { task } => self.leaves(n, task),
             }
         }
@@ -302,7 +303,7 @@ impl<'a> World<'a> {
                     tracked.keys.push(key.clone());
                 }
             }
-            Save::Context { .. } => {}
+            Save::Context { .. } | Save::Notice(_) | Save::Taken { .. } => {}
         }
     }
 
@@ -330,8 +331,10 @@ impl<'a> World<'a> {
                 | Input::Ended { task: of, .. }
                 | Input::CancelAsked { task: of, .. }
                 | Input::Dropped { task: of, .. }
+                | Input::Told { task: of, .. }
                 | Input::CancelAnswered { task: of, .. } => *of == task,
                 Input::LineClosed { .. } | Input::Configured(_) | Input::BreakerReset { .. } => false,
+                Input::Acknowledged { .. } | Input::OutboxesAged { .. } => false,
                 Input::Stalled { .. } | Input::ShuttingDown => false,
             };
             if of {
@@ -355,7 +358,7 @@ impl<'a> World<'a> {
     fn trace_output(&mut self, n: usize, output: &Output) {
         let Some((task, _)) = self.trace else { return };
         let of = match output {
-            Output::Keep(_) | Output::Publish { .. } | Output::Wake { .. } => None,
+            Output::Keep(_) | Output::Publish { .. } | Output::Wake { .. } | Output::Outbox(_) => None,
             Output::Answer { line, .. } => self.nodes[n].lines.get(line).and_then(|open| open.proposed()),
             Output::Send(dispatch) | Output::Watch(dispatch) => Some(dispatch.task),
             Output::Cancel { task, .. } | Output::Stop { task, .. } | Output::Settled { task, .. } => Some(*task),

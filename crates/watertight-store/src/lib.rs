@@ -38,9 +38,10 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 
-use watertight_engine::ids::{AgentId, ContextKey, Key, Principal, RemoteId, TaskId};
+use watertight_engine::ids::{AgentId, ContextKey, Key, Owner, Principal, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
-use watertight_engine::record::{Cancel, Row};
+use watertight_engine::outbox;
+use watertight_engine::record::{Cancel, Notice, Row};
 use watertight_policy::time::{Span, Time};
 
 pub use error::{CommitError, OpenError, ReadError};
@@ -206,6 +207,22 @@ impl Store {
         match self {
             Store::Sqlite(sqlite) => sqlite.children(parent, limit),
             Store::Memory(store) => Ok(store.memory.children(parent, limit)),
+        }
+    }
+
+    /// Every outbox that anything was ever put into.
+    pub fn outboxes(&self) -> Result<Vec<outbox::Stored>, ReadError> {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.outboxes(),
+            Store::Memory(store) => Ok(store.memory.outboxes()),
+        }
+    }
+
+    /// What waits in an outbox behind this number, in order; at most so many.
+    pub fn notices(&self, owner: &Owner, after: u64, limit: usize) -> Result<Vec<Notice>, ReadError> {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.notices(owner, after, limit),
+            Store::Memory(store) => Ok(store.memory.notices(owner, after, limit)),
         }
     }
 

@@ -9,9 +9,10 @@ mod thread;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use watertight_engine::ids::{AgentId, ContextKey, Key, Principal, RemoteId, TaskId};
+use watertight_engine::ids::{AgentId, ContextKey, Key, Owner, Principal, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
-use watertight_engine::record::{Row, TaskState};
+use watertight_engine::outbox;
+use watertight_engine::record::{Notice, Row, TaskState};
 
 use crate::is_live;
 use crate::words::{Body, ListQuery, Page, Record};
@@ -80,6 +81,16 @@ impl Memory {
     /// Who of a tenant has delegations, by name; at most so many.
     pub(crate) fn callers(&self, tenant: &str, limit: usize) -> Vec<Principal> {
         self.read().callers(tenant, limit)
+    }
+
+    /// Every outbox that anything was ever put into.
+    pub(crate) fn outboxes(&self) -> Vec<outbox::Stored> {
+        self.read().outboxes()
+    }
+
+    /// What waits in an outbox behind this number, in order; at most so many.
+    pub(crate) fn notices(&self, owner: &Owner, after: u64, limit: usize) -> Vec<Notice> {
+        self.read().notices(owner, after, limit)
     }
 
     /// A page of a principal's delegations, and how many there are over all pages.

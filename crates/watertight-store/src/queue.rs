@@ -385,7 +385,7 @@ pub(crate) fn is_large(body: &Body) -> bool {
 fn snapshots(writes: &[Write]) -> impl Iterator<Item = TaskId> {
     writes.iter().filter(|write| write.record.is_some()).filter_map(|write| match &write.save {
         Save::Delegation { row, .. } => Some(row.task),
-        Save::Key { .. } | Save::Context { .. } => None,
+        Save::Key { .. } | Save::Context { .. } | Save::Notice(_) | Save::Taken { .. } => None,
     })
 }
 

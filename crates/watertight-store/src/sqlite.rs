@@ -17,6 +17,7 @@ mod lists;
 mod log;
 mod open;
 mod order;
+mod outbox;
 mod overlay;
 mod prune;
 pub(crate) mod questions;

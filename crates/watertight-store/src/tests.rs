@@ -7,12 +7,15 @@ mod files;
 mod lists;
 mod log;
 mod newness;
+mod outbox;
 mod reading;
 
 use std::sync::mpsc::{Receiver, channel};
 
-use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, Principal, TaskId};
-use watertight_engine::record::{Cancel, Delivery, Phase, ReplyKind, Row, Save, TaskState, Times, Turn};
+use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, Owner, Principal, TaskId};
+use watertight_engine::record::{
+    Cancel, Delivery, Notice, Outbox, Phase, ReplyKind, Row, Save, TaskState, Times, Turn,
+};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -42,6 +45,22 @@ pub(crate) fn row(n: u128) -> Row {
     Row { version: 1, ..row }
 }
 
+/// What is told of a delegation's end, under this number.
+pub(crate) fn notice(seq: u64) -> Notice {
+    let row = full(u128::from(seq));
+    Notice {
+        owner: Owner::Agent("acme".into(), AgentId::new("planner")),
+        seq,
+        task: row.task,
+        turn: 3,
+        agent: row.agent,
+        context: row.context,
+        state: TaskState::Failed,
+        reason: Some(Reason::AgentReset),
+        at: at(seq),
+    }
+}
+
 /// The same delegation one save later.
 pub(crate) fn next(row: &Row, state: TaskState) -> Row {
     Row { version: row.version + 1, state, ..row.clone() }
@@ -58,6 +77,7 @@ pub(crate) fn full(n: u128) -> Row {
         chain: [AgentId::new("first"), AgentId::new("second")].into(),
         children: 5,
         redrives: Some(TaskId(3)),
+        outbox: Outbox::Agent(AgentId::new("planner")),
         state: TaskState::InputRequired,
         reason: Some(Reason::AgentReset),
         delivery: Delivery::MaybeDelivered,

@@ -1,7 +1,7 @@
 //! Crashes, reloads, and a disk without room.
 
 use watertight_engine::input::CancelAnswer;
-use watertight_engine::record::{Cancel, Delivery, TaskState};
+use watertight_engine::record::{Cancel, Delivery, Save, TaskState};
 use watertight_policy::reason::Reason;
 
 use crate::world::World;
@@ -140,8 +140,8 @@ fn a_disk_without_room_folds_what_has_to_be_written() {
         .into_iter()
         .flat_map(|commit| commit.saves)
         .filter_map(|save| match save {
-            watertight_engine::record::Save::Delegation { row, .. } => Some(row.version),
-            watertight_engine::record::Save::Key { .. } | watertight_engine::record::Save::Context { .. } => None,
+            Save::Delegation { row, .. } => Some(row.version),
+            Save::Key { .. } | Save::Context { .. } | Save::Notice(_) | Save::Taken { .. } => None,
         })
         .collect();
     assert_eq!(rows, [before + 1]);

@@ -7,6 +7,7 @@ mod cancel;
 mod drain;
 mod durability;
 mod native;
+mod outbox;
 mod pairs;
 mod queue;
 mod trees;

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use watertight_engine::cell::Cell;
-use watertight_engine::ids::{AgentId, Attempt, LineId, Principal, TaskId};
+use watertight_engine::ids::{AgentId, Attempt, LineId, Owner, Principal, TaskId};
 use watertight_engine::input::{
     CancelAnswer, Fault, Input, KnownKey, Named, Outcome, Progress, Reply, Submission, Want, WireBudget, WireQueue,
 };
+use watertight_engine::outbox::Stored;
 use watertight_engine::output::{Answer, Output, Refusal};
 use watertight_engine::record::{Delivery, Durability, ReplyKind, Row, Save, TaskState};
 use watertight_engine::settings::{AgentSettings, Settings};
@@ -35,6 +36,11 @@ pub(crate) struct World {
     open: BTreeSet<u64>,
     /// Lines that are not answered, and whose caller has left.
     left: BTreeSet<u64>,
+    /// The last number that was given out, and what waits, as the store has it.
+    pub(crate) outboxes: BTreeMap<Owner, (u64, BTreeMap<u64, Time>)>,
+    pub(crate) lost: u64,
+    /// Answers of which it is still to be said whether they were written.
+    pub(crate) receipts: Vec<(TaskId, u32)>,
     next: u64,
 }
 
@@ -81,6 +87,9 @@ impl World {
             pending: Vec::new(),
             attempts: BTreeMap::new(),
             ended_parents: Vec::new(),
+            outboxes: BTreeMap::new(),
+            lost: 0,
+            receipts: Vec::new(),
             open: BTreeSet::new(),
             left: BTreeSet::new(),
             next: 1,
@@ -120,6 +129,7 @@ impl World {
             queue: WireQueue::default(),
             parent: None,
             redrives: None,
+            outbox: Default::default(),
             claims: Default::default(),
             arrived: self.now,
         };
@@ -294,7 +304,25 @@ impl World {
 
     /// On disk, or in memory.
     fn put(&mut self, save: &Save, durability: Durability) {
-        let Save::Delegation { row, .. } = save else { return };
+        let row = match save {
+            Save::Delegation { row, .. } => row,
+            Save::Notice(notice) => {
+                let (last, waiting) = self.outboxes.entry(notice.owner.clone()).or_default();
+                assert_eq!(notice.seq, *last + 1, "numbers are contiguous");
+                *last = notice.seq;
+                let row = &self.rows[&notice.task];
+                let durable = row.durability == Durability::Durable;
+                assert!(!durable || (row.state, row.turn.no) == (notice.state, notice.turn), "it goes with its row");
+                waiting.insert(notice.seq, notice.at);
+                return;
+            }
+            Save::Taken { owner, first, last, lost } => {
+                self.lost = *lost;
+                let (_, waiting) = self.outboxes.get_mut(owner).expect("an outbox");
+                return waiting.retain(|seq, _| seq < first || seq > last);
+            }
+            Save::Key { .. } | Save::Context { .. } => return,
+        };
         assert_eq!(row.durability, durability, "a delegation is kept where it began");
         let before = self.rows.insert(row.task, (**row).clone());
         assert_eq!(before.as_ref().map_or(0, |row| row.version) + 1, row.version, "row versions count up");
@@ -321,7 +349,15 @@ impl World {
             self.open.clear();
             self.left.clear();
         }
+        self.receipts.clear();
         self.cell = Cell::restore(self.settings.clone(), 7, rows, running, salvaged, self.now);
+        let stored = self.outboxes.iter().map(|(owner, (last, waiting))| Stored {
+            owner: owner.clone(),
+            last: *last,
+            lost: self.lost,
+            waiting: waiting.iter().map(|(seq, at)| (*seq, *at)).collect(),
+        });
+        self.cell.restore_outboxes(stored.collect());
         self.log.push("-- restart".into());
         self.run();
     }
@@ -333,7 +369,8 @@ impl World {
             Output::Keep(save) => return self.put(&save, Durability::Memory),
             Output::Answer { line, answer } => {
                 let answer = match answer {
-                    Answer::Task { task, replay } => {
+                    Answer::Task { task, replay, receipt } => {
+                        self.receipts.extend(receipt.map(|turn| (task, turn)));
                         let state = self.rows.get(&task).map_or("?", |row| row.state.as_str());
                         let state = state.trim_start_matches("TASK_STATE_");
                         format!("t{} {state}{}", n(task), if replay { " (replay)" } else { "" })
@@ -348,6 +385,8 @@ impl World {
                     Answer::TaskTerminal => "terminal".into(),
                     Answer::ContextMismatch => "other context".into(),
                     Answer::NotCancelable => "not cancelable".into(),
+                    Answer::Acknowledged { last, waiting } => format!("{waiting} of {last} wait"),
+                    Answer::NotThatFar { last } => format!("not that far: {last}"),
                 };
                 // An answer that waits for the disk does not hear its caller leave.
                 let heard = self.open.remove(&line.0) || self.left.remove(&line.0);
@@ -368,6 +407,10 @@ impl World {
             Output::Wake { agent, waiting } => format!("wake {agent} for {waiting}"),
             Output::Stop { task, .. } => format!("stop t{}", n(task)),
             Output::Publish { .. } | Output::Forget { .. } | Output::Rests { .. } => return,
+            Output::Outbox(view) => {
+                let held = if view.held.is_empty() { String::new() } else { format!(", held {:?}", view.held) };
+                format!("outbox: {} wait, newest {}{held}", view.waiting, view.newest)
+            }
             Output::Settled { task, state, reason, .. } => {
                 let state = state.as_str().trim_start_matches("TASK_STATE_");
                 let reason = reason.map_or(String::new(), |reason| format!(" {}", reason.as_str()));

@@ -80,6 +80,8 @@ pub(super) fn config(
         max_delegations,
         max_behind,
         max_queued_per_tenant,
+        max_outbox: judge.count(file.server.max_outbox.as_ref(), 1, 10_000) as usize,
+        local_outbox: file.server.outbox,
         rate: rate::Params {
             limit: judge.count(file.limits.agent_messages.as_ref(), 0, rate::Params::default().limit),
             window: judge.span(file.limits.agent_messages_window.as_ref(), rate::Params::default().window),
@@ -225,6 +227,7 @@ impl Judge<'_> {
                 agents: allowed,
                 operator: caller.operator,
                 weight: self.count(caller.weight.as_ref(), 1, 1),
+                outbox: caller.outbox,
             });
         }
         callers

@@ -45,6 +45,9 @@ pub(super) struct Server {
     pub(super) max_delegations: Option<Spanned<u32>>,
     pub(super) max_behind: Option<Spanned<u32>>,
     pub(super) max_queued_per_tenant: Option<Spanned<u32>>,
+    pub(super) max_outbox: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub(super) outbox: bool,
 }
 
 #[derive(Deserialize, Debug, Default)]
@@ -76,6 +79,7 @@ pub(super) struct Caller {
     pub(super) agent: Option<Text>,
     pub(super) agents: Option<Vec<Text>>,
     pub(super) weight: Option<Spanned<u32>>,
+    pub(super) outbox: Option<bool>,
     #[serde(default)]
     pub(super) operator: bool,
 }

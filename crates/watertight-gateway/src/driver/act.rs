@@ -23,6 +23,7 @@ use crate::agents::{Agent, Job, Named};
 use crate::clock;
 use crate::handle::{Declined, Trace};
 use crate::hub::{End, Home, Live, Message, Stored};
+use crate::outbox::Receipt;
 use crate::relay::{self, Ear};
 use crate::wake;
 
@@ -39,7 +40,8 @@ impl Driver {
             match output {
                 Output::Keep(save) => self.keep(save),
                 Output::Answer { .. } | Output::Send(_) | Output::Watch(_) | Output::Cancel { .. } => {}
-                Output::Stop { .. } | Output::Forget { .. } | Output::Rests { .. } | Output::Wake { .. } => {}
+                Output::Stop { .. } | Output::Forget { .. } | Output::Rests { .. } => {}
+                Output::Wake { .. } | Output::Outbox(_) => {}
                 Output::Publish { .. } | Output::Settled { .. } => self.show(output, now),
             }
         }
@@ -62,6 +64,7 @@ impl Driver {
                 }
                 Output::Wake { agent, waiting } => wake::call(&self.shared, agent, waiting),
                 Output::Rests { task } => self.shared.hub.rest(task),
+                Output::Outbox(view) => self.shared.outboxes.put(view),
                 Output::Forget { task } => forgotten.push(task),
                 Output::Keep(_) | Output::Publish { .. } | Output::Settled { .. } => {}
             }
@@ -124,6 +127,7 @@ impl Driver {
             | Output::Stop { .. }
             | Output::Wake { .. }
             | Output::Rests { .. }
+            | Output::Outbox(_)
             | Output::Forget { .. } => {}
         }
     }
@@ -133,17 +137,25 @@ impl Driver {
     fn answer(&mut self, id: LineId, answer: Answer, now: Time) {
         let line = self.shared.lines.take(id);
         self.shared.hub.withdraw(id);
+        let receipt = match &answer {
+            Answer::Task { task, receipt: Some(turn), .. } => Some(Receipt::new(&self.shared, *task, *turn)),
+            Answer::Task { receipt: None, .. } | Answer::Refused(_) | Answer::Conflict { .. } => None,
+            Answer::NotFound | Answer::TaskTerminal | Answer::ContextMismatch | Answer::NotCancelable => None,
+            Answer::Acknowledged { .. } | Answer::NotThatFar { .. } => None,
+        };
         let Some(line) = line else { return };
         let told = match answer {
-            Answer::Task { task, replay } => {
+            Answer::Task { task, replay, receipt: _ } => {
                 // Asked for again after a reload, the first one looks like a repeat of itself.
                 let replay = replay && task != line.task;
                 let view = self.shared.hub.live(task).and_then(|live| live.view()).map(Box::new);
                 let waits = view.as_deref().is_none_or(|view| view.waiting_on.is_some());
                 let position = if waits { self.cell.stood(task) } else { None };
                 let stream = if line.stream { self.shared.hub.open(task, replay) } else { None };
-                Told::Task { task, replay, view, position, stream }
+                Told::Task { task, replay, view, position, stream, receipt }
             }
+            Answer::Acknowledged { last, waiting } => Told::Acknowledged { last, waiting },
+            Answer::NotThatFar { last } => Told::NotThatFar { last },
             Answer::Refused(refusal) => {
                 let known = self.settings.agents.contains_key(&refusal.agent);
                 self.shared.metrics.refused(&refusal.agent, known, refusal.reason);
@@ -176,7 +188,7 @@ impl Driver {
             Some(view) => {
                 let (task, replay) = (view.task, view.task != line.task);
                 let stream = if line.stream { hub.open(task, true) } else { None };
-                Told::Task { task, replay, view: Some(Box::new(view)), position: None, stream }
+                Told::Task { task, replay, view: Some(Box::new(view)), position: None, stream, receipt: None }
             }
             None => refused(&line.agent, otherwise, None),
         };

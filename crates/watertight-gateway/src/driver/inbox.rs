@@ -26,6 +26,7 @@ struct Waiting {
     attempts: BTreeMap<(TaskId, Attempt), News>,
     canceled: BTreeMap<TaskId, CancelAnswer>,
     closed: BTreeSet<LineId>,
+    told: Vec<(TaskId, u32, bool)>,
     durable: Vec<(u64, u64, Result<(), String>)>,
     shut: bool,
 }
@@ -104,6 +105,11 @@ impl Inbox {
         self.lock().canceled.insert(task, answer);
     }
 
+    /// An answer with a receipt was written, or not. There are as many as lines.
+    pub(crate) fn told(&self, task: TaskId, turn: u32, written: bool) {
+        self.lock().told.push((task, turn, written));
+    }
+
     /// A caller is gone. What it asked for and was not looked at yet is as if it had not asked: `true`.
     pub(crate) fn line_closed(&self, line: LineId) -> bool {
         let mut waiting = self.lock();
@@ -144,6 +150,8 @@ impl Inbox {
             let Some(line) = waiting.closed.pop_first() else { break };
             inputs.push(Input::LineClosed { line });
         }
+        let room = max.saturating_sub(inputs.len()).min(waiting.told.len());
+        inputs.extend(waiting.told.drain(..room).map(|(task, turn, written)| Input::Told { task, turn, written }));
         while inputs.len() < max {
             let Some((task, answer)) = waiting.canceled.pop_first() else { break };
             inputs.push(Input::CancelAnswered { task, answer });
@@ -169,11 +177,13 @@ impl Inbox {
 pub(crate) fn line_of(input: &Input) -> Option<LineId> {
     match input {
         Input::Submitted(submission) => Some(submission.line),
-        Input::CancelAsked { line, .. } | Input::Dropped { line, .. } => Some(*line),
+        Input::CancelAsked { line, .. } | Input::Dropped { line, .. } | Input::Acknowledged { line, .. } => Some(*line),
         Input::LineClosed { .. }
         | Input::Progressed { .. }
         | Input::Ended { .. }
         | Input::CancelAnswered { .. }
+        | Input::Told { .. }
+        | Input::OutboxesAged { .. }
         | Input::Configured(_)
         | Input::BreakerReset { .. }
         | Input::Stalled { .. }
@@ -187,6 +197,7 @@ impl Waiting {
             && self.ordered.is_empty()
             && self.attempts.is_empty()
             && self.canceled.is_empty()
+            && self.told.is_empty()
             && self.closed.is_empty())
     }
 }

@@ -9,6 +9,7 @@ use watertight_engine::ids::{AgentId, LineId, TaskId};
 
 use crate::handle::Declined;
 use crate::hub::{Subscription, TaskView};
+use crate::outbox::Receipt;
 
 /// What is told on a line.
 #[derive(Debug)]
@@ -21,6 +22,16 @@ pub(crate) enum Told {
         /// Its place when it came to wait for a slot, if it does.
         position: Option<u32>,
         stream: Option<Subscription>,
+        receipt: Option<Receipt>,
+    },
+    /// The outbox is read so far: its last number, and how many wait.
+    Acknowledged {
+        last: u64,
+        waiting: usize,
+    },
+    /// Nothing with that number was ever in it; its last number.
+    NotThatFar {
+        last: u64,
     },
     Declined(Declined),
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use watertight_engine::cell::Cell;
 use watertight_engine::ids::{Attempt, Key, LineId, TaskId};
 use watertight_engine::input::Input;
+use watertight_engine::outbox;
 use watertight_engine::record::Row;
 use watertight_engine::tree::ends_its_children;
 use watertight_policy::reason::Reason;
@@ -60,12 +61,12 @@ impl Driver {
         let mut pause = AGAIN.0;
         loop {
             match self.load().await {
-                Ok((fence, rows)) => {
+                Ok((fence, rows, outboxes)) => {
                     // Every answer that was out has been given by now.
                     let durable = self.shared.inbox.take_durable();
                     self.answered(durable);
                     self.take_what_is_due();
-                    if self.resume(fence, rows, parked).await {
+                    if self.resume(fence, rows, outboxes, parked).await {
                         break;
                     }
                 }
@@ -88,10 +89,14 @@ impl Driver {
 
     /// What a new process finds in the store. A row that cannot be restored is no reason to leave the others: it is
     /// tried again like after a panic.
-    pub(super) async fn adopt(&mut self, rows: Vec<Row>) {
+    pub(super) async fn adopt(&mut self, rows: Vec<Row>, outboxes: Vec<outbox::Stored>) {
         self.reconcile(&rows).await;
         let (settings, seed, now) = (self.settings.clone(), self.seed, self.shared.clock.now());
-        let restore = move || Cell::restore(settings, seed, rows, BTreeSet::new(), Vec::new(), now);
+        let restore = move || {
+            let mut cell = Cell::restore(settings, seed, rows, BTreeSet::new(), Vec::new(), now);
+            cell.restore_outboxes(outboxes);
+            cell
+        };
         match catch_unwind(AssertUnwindSafe(restore)) {
             Ok(cell) => self.cell = cell,
             Err(_) => self.reload(Broken::Panic).await,
@@ -106,7 +111,7 @@ impl Driver {
         }
     }
 
-    async fn load(&self) -> Result<(u64, Vec<Row>), String> {
+    async fn load(&self) -> Result<(u64, Vec<Row>, Vec<outbox::Stored>), String> {
         let (store, shared) = (self.shared.store.clone(), self.shared.clone());
         let load = move |store: Store| {
             let lease = store.relet().map_err(|error| error.to_string())?;
@@ -114,14 +119,21 @@ impl Driver {
             shared.clock.advance_to(lease.now);
             let mut rows = under_way(&store).map_err(|error| error.to_string())?;
             rows.extend(shared.shelf.live());
-            Ok((lease.fence, rows))
+            let outboxes = store.outboxes().map_err(|error| error.to_string())?;
+            Ok((lease.fence, rows, outboxes))
         };
         let loaded = tokio::task::spawn_blocking(move || load(store)).await;
         loaded.unwrap_or_else(|_| Err("loading panicked".to_owned()))
     }
 
     /// A new cell in the place of the old one. `false`: it could not be made.
-    async fn resume(&mut self, fence: u64, rows: Vec<Row>, parked: Option<TaskId>) -> bool {
+    async fn resume(
+        &mut self,
+        fence: u64,
+        rows: Vec<Row>,
+        outboxes: Vec<outbox::Stored>,
+        parked: Option<TaskId>,
+    ) -> bool {
         self.fence = fence;
         self.pending.clear();
         let empty = Cell::new(self.settings.clone(), self.seed);
@@ -151,6 +163,7 @@ impl Driver {
         let shutting_down = self.shutting_down;
         let made = catch_unwind(AssertUnwindSafe(move || {
             let mut cell = Cell::restore(settings, seed, rows, alive, salvaged, now);
+            cell.restore_outboxes(outboxes);
             if let Some(task) = parked {
                 cell.park(task, now);
             }
@@ -182,7 +195,11 @@ impl Driver {
             Input::Progressed { task, .. } | Input::Ended { task, .. } | Input::CancelAnswered { task, .. } => {
                 (None, *task)
             }
+            // No delegation is to blame for what is asked of an outbox.
+            Input::Acknowledged { line, .. } => return self.shared.lines.is_open(*line),
             Input::LineClosed { .. }
+            | Input::Told { .. }
+            | Input::OutboxesAged { .. }
             | Input::Configured(_)
             | Input::BreakerReset { .. }
             | Input::Stalled { .. }

@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use watertight_engine::cell::Cell;
 use watertight_engine::ids::{Attempt, LineId, TaskId};
 use watertight_engine::input::{CancelAnswer, Input, Outcome, Progress};
+use watertight_engine::outbox;
 use watertight_engine::record::Row;
 use watertight_policy::time::Time;
 
@@ -97,6 +98,12 @@ impl Shared {
 
     pub(crate) fn cancel_answered(&self, task: TaskId, answer: CancelAnswer) {
         self.inbox.cancel_answered(task, answer);
+        self.drive();
+    }
+
+    /// An answer with a receipt was written, or not.
+    pub(crate) fn told(&self, task: TaskId, turn: u32, written: bool) {
+        self.inbox.told(task, turn, written);
         self.drive();
     }
 
@@ -208,11 +215,17 @@ impl Shared {
 
 impl Driver {
     /// Picks up what the store holds, and drives it until the drain is over.
-    pub(crate) async fn start(shared: Arc<Shared>, rows: Vec<Row>, seed: u64, fence: u64) {
+    pub(crate) async fn start(
+        shared: Arc<Shared>,
+        rows: Vec<Row>,
+        outboxes: Vec<outbox::Stored>,
+        seed: u64,
+        fence: u64,
+    ) {
         let mut driver = Box::new(Driver::empty(shared.clone(), seed, fence));
         let tended = shared.clone();
         let tend = async move {
-            driver.adopt(rows).await;
+            driver.adopt(rows, outboxes).await;
             tended.set_health(Health::Well);
             tend(&tended, driver).await;
         };

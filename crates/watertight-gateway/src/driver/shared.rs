@@ -23,6 +23,7 @@ use crate::config::InstanceKey;
 use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
+use crate::outbox::Outboxes;
 use crate::wake::Wakes;
 use crate::{AgentSpec, CellLimits, Kept};
 
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) lines: Lines,
     pub(crate) drains: Drains,
     pub(crate) wakes: Wakes,
+    pub(crate) outboxes: Outboxes,
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
     /// Signs for whom agents work.
@@ -108,6 +110,7 @@ impl Shared {
             lines: Lines::default(),
             drains,
             wakes: Wakes::default(),
+            outboxes: Outboxes::default(),
             metrics: Metrics::new(),
             figures: Figures::default(),
             chain: Chain::new(key),

@@ -117,6 +117,8 @@ impl Shelf {
                     context.remote = Some(remote.clone());
                 }
             }
+            // Of these there is nothing in memory alone.
+            Save::Notice(_) | Save::Taken { .. } => {}
         }
     }
 

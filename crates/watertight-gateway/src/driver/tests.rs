@@ -87,6 +87,7 @@ fn call(message: Value, want: Want) -> NewCall {
         parent: None,
         key: None,
         redrives: None,
+        outbox: Default::default(),
         from: None,
         trace: Trace::default(),
     }

@@ -41,7 +41,7 @@ impl Handle {
         match told {
             Told::Task { view: Some(view), .. } => Ok(*view),
             Told::Task { view: None, .. } => self.stored_view(&principal, &agent, task).await,
-            Told::Declined(declined) => Err(declined),
+            Told::Declined(_) | Told::Acknowledged { .. } | Told::NotThatFar { .. } => Err(super::declined(told)),
         }
     }
 }

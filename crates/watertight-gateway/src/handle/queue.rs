@@ -59,10 +59,11 @@ impl Handle {
         let told = self.recalled(task, move |_, live| live.explain(attempt, detail)).await;
         told.map_err(|reason| self.refused(&row.agent, reason))?.ok_or(Declined::NotFound)?;
         let line = self.shared.lines.mint();
-        match self.ask(line, &row.agent, task, false, Input::Dropped { line, task }).await? {
+        let told = self.ask(line, &row.agent, task, false, Input::Dropped { line, task }).await?;
+        match told {
             Told::Task { view: Some(view), .. } => Ok(*view),
             Told::Task { view: None, .. } => self.stored_view(&row.principal, &row.agent, task).await,
-            Told::Declined(declined) => Err(declined),
+            Told::Declined(_) | Told::Acknowledged { .. } | Told::NotThatFar { .. } => Err(super::declined(told)),
         }
     }
 }

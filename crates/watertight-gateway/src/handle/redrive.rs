@@ -118,6 +118,7 @@ impl Handle {
             trace: message.trace,
             key: Some(redrive_of(old.task)),
             redrives: Some(first),
+            outbox: old.outbox.clone(),
         };
         let accepted = self.submit(call).await.map_err(|why| NotRedriven::Declined(old.agent.clone(), why))?;
         Ok(Redriven { task: accepted.task, first, state: accepted.view.state, replay: accepted.replay })

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Uri, header};
 use subtle::ConstantTimeEq;
-use watertight_engine::ids::{AgentId, Principal};
+use watertight_engine::ids::{AgentId, Owner, Principal};
+use watertight_engine::record::Outbox;
 use watertight_policy::reason::Reason;
 
 use crate::clock::Clock;
@@ -46,6 +47,8 @@ pub struct Who {
     pub(crate) agents: Option<BTreeSet<AgentId>>,
     /// The agent that it is, if it is one.
     pub agent: Option<AgentId>,
+    /// Where it is told of what it delegated.
+    pub outbox: Outbox,
     /// What it may do.
     pub scopes: BTreeSet<Scope>,
 }
@@ -54,6 +57,11 @@ impl Who {
     /// Whether it has this scope.
     pub fn is(&self, scope: Scope) -> bool {
         self.scopes.contains(&scope)
+    }
+
+    /// Whose outbox it reads: its own, and no other.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        self.outbox.owner(&self.principal)
     }
 
     /// Whether it may call this agent. To others, the agent does not exist.
@@ -94,6 +102,7 @@ impl Auth {
         tokens: Arc<Tokens>,
         clock: Clock,
         public_url: Option<&str>,
+        local_outbox: bool,
     ) -> Auth {
         let known = callers
             .iter()
@@ -103,6 +112,7 @@ impl Auth {
                     principal: Principal { tenant: caller.tenant.as_str().into(), caller: caller.name.as_str().into() },
                     agents: caller.agents.as_ref().map(|agents| agents.iter().cloned().collect()),
                     agent: caller.agent.clone(),
+                    outbox: outbox_of(caller.outbox, caller.agent.as_ref()),
                     scopes: match caller.operator {
                         true => BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]),
                         false => BTreeSet::from([Scope::Caller]),
@@ -113,7 +123,8 @@ impl Auth {
         let public_host = public_url.and_then(|url| url.parse::<Uri>().ok()?.host().map(str::to_owned));
         let principal = Principal { tenant: "local".into(), caller: "local".into() };
         let scopes = BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]);
-        let everybody = Arc::new(Who { principal, agents: None, agent: None, scopes });
+        let outbox = outbox_of(Some(local_outbox), None);
+        let everybody = Arc::new(Who { principal, agents: None, agent: None, outbox, scopes });
         Auth { key, known, tokens, clock, public_host, everybody }
     }
 
@@ -205,6 +216,15 @@ impl Auth {
     }
 }
 
+/// An agent has one unless it is told otherwise, and anybody else if it is.
+pub(crate) fn outbox_of(said: Option<bool>, agent: Option<&AgentId>) -> Outbox {
+    match (said.unwrap_or(agent.is_some()), agent) {
+        (false, _) => Outbox::None,
+        (true, None) => Outbox::Caller,
+        (true, Some(agent)) => Outbox::Agent(agent.clone()),
+    }
+}
+
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (value, None) = (values.next()?, values.next()) else { return None };
@@ -237,9 +257,10 @@ mod tests {
             agent: None,
             operator,
             weight: 1,
+            outbox: None,
         };
         let callers = [caller("alice", false, Some(vec![AgentId::new("hotels")])), caller("ops", true, None)];
-        Auth::new(InstanceKey::generate().unwrap(), &callers, Tokens::none(), clock(), None)
+        Auth::new(InstanceKey::generate().unwrap(), &callers, Tokens::none(), clock(), None, false)
     }
 
     #[test]
@@ -278,6 +299,7 @@ mod tests {
             Tokens::none(),
             clock(),
             Some("https://agents.example/base"),
+            false,
         );
         let uri = Uri::from_static("/");
         let ask =

@@ -16,16 +16,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::sse::Events;
+use crate::outbox::Receipt;
 
 /// A response's body.
 pub enum Body {
     /// Whole.
     Full(Bytes),
+    /// Likewise, to somebody who has an outbox: once it is on its way, it is not kept there any longer.
+    Answer(Bytes, Option<Box<Receipt>>),
     /// Events, as long as there are any.
     Events(Box<Events>),
 }
 
 impl Body {
+    /// With word for the sender that it was written.
+    pub(super) fn with(self, receipt: Option<Box<Receipt>>) -> Body {
+        match self {
+            Body::Full(bytes) if receipt.is_some() => Body::Answer(bytes, receipt),
+            other @ (Body::Full(_) | Body::Answer(..) | Body::Events(_)) => other,
+        }
+    }
+
     /// No body.
     pub fn empty() -> Body {
         Body::Full(Bytes::new())
@@ -35,7 +46,7 @@ impl Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Body::Full(bytes) => write!(f, "{} bytes", bytes.len()),
+            Body::Full(bytes) | Body::Answer(bytes, _) => write!(f, "{} bytes", bytes.len()),
             Body::Events(_) => f.write_str("events"),
         }
     }
@@ -47,22 +58,28 @@ impl http_body::Body for Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
-            Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Body::Full(bytes) | Body::Answer(bytes, _) if bytes.is_empty() => Poll::Ready(None),
             Body::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Body::Answer(bytes, receipt) => {
+                if let Some(receipt) = receipt.take() {
+                    receipt.written();
+                }
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            }
             Body::Events(events) => events.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Body::Full(bytes) => bytes.is_empty(),
+            Body::Full(bytes) | Body::Answer(bytes, _) => bytes.is_empty(),
             Body::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Body::Full(bytes) | Body::Answer(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Body::Events(_) => SizeHint::default(),
         }
     }

@@ -3,7 +3,7 @@
 //! Assumes that the caller is known and that the faces ([`super::rpc`], [`super::rest`]) have read the request's shape.
 //! They write the outcome in theirs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
@@ -30,6 +30,7 @@ use super::{redrive, render};
 use crate::error::{Limits, Problem};
 use crate::handle::{Declined, Filter, NewCall, NoPage, Trace, Want, idempotency_key};
 use crate::hub::{EventId, TaskView};
+use crate::outbox::Receipt;
 use crate::states::state_of;
 
 /// The most extensions that an answer names.
@@ -47,6 +48,22 @@ pub(super) struct Line<'a> {
     pub(super) who: Arc<Who>,
     pub(super) agent: AgentId,
     pub(super) head: &'a Parts,
+    /// Of an answer that is a turn's end, for whoever writes it.
+    pub(super) receipt: &'a Slot,
+}
+
+/// Where an operation leaves its receipt.
+#[derive(Default)]
+pub(super) struct Slot(Mutex<Option<Box<Receipt>>>);
+
+impl Slot {
+    fn put(&self, receipt: Option<Receipt>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = receipt.map(Box::new);
+    }
+
+    pub(super) fn take(&self) -> Option<Box<Receipt>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// An operation's outcome, not yet written.
@@ -170,7 +187,8 @@ impl Line<'_> {
     async fn send(&self, send: Send) -> Result<Vec<u8>, Problem> {
         let want = if send.peek.return_immediately { Want::Accepted } else { Want::Reply };
         let (history, asked) = (send.peek.history_length, send.peek.budget.as_ref().and_then(|b| b.remaining_s));
-        let accepted = self.submit(send, want).await?;
+        let mut accepted = self.submit(send, want).await?;
+        self.receipt.put(accepted.receipt.take());
         let view = accepted.view;
         // Failed, or the message surely never left and the task asks what it asked before.
         if let Some(reason) = view.reason.filter(|_| view.state == TaskState::Failed || view.state.is_interrupted()) {
@@ -214,6 +232,7 @@ impl Line<'_> {
             trace: trace(&self.head.headers),
             key,
             redrives: None,
+            outbox: self.who.outbox.clone(),
         };
         let submitted = self.router.handle().submit(call).await;
         submitted.map_err(|declined| self.declined(declined, named.as_deref()))

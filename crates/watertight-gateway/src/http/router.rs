@@ -14,18 +14,18 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use watertight_a2a::error::{Error, INTERNAL, INVALID_REQUEST};
 use watertight_a2a::jsonrpc::Id;
-use watertight_engine::ids::AgentId;
+use watertight_engine::ids::{AgentId, Owner};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
 
 use super::auth::{Auth, Denied, Who};
 use super::body::{Body, Intake, Untaken, discard};
-use super::line::Line;
+use super::line::{Line, Slot};
 use super::live::{Common, Live};
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, delegations, drain, queue, redrive, reload, rest, rpc};
+use super::{api, cards, delegations, drain, outbox, queue, redrive, reload, rest, rpc};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -41,6 +41,7 @@ pub(super) struct Router {
     public: Public,
     since: SystemTime,
     draining: CancellationToken,
+    answers: outbox::Answers,
     live: Weak<Live>,
 }
 
@@ -61,6 +62,10 @@ pub(super) enum Route<'a> {
     Delegations,
     Delegation(&'a str),
     Drop(&'a str),
+    Outbox,
+    OutboxPending,
+    OutboxStream,
+    OutboxAck,
     Tree(&'a str),
     Redrive(&'a str),
     Rpc(&'a str),
@@ -92,6 +97,10 @@ impl Route<'_> {
             [Some("v1"), Some("agents"), Some(agent), Some("resume"), None, ..] => Route::Resume(agent),
             [Some("v1"), Some("agents"), Some(agent), Some("queue"), None, ..] => Route::Queue(agent),
             [Some("v1"), Some("delegations"), Some(task), Some("drop"), None, ..] => Route::Drop(task),
+            [Some("v1"), Some("outbox"), None, ..] => Route::Outbox,
+            [Some("v1"), Some("outbox"), Some("pending"), None, ..] => Route::OutboxPending,
+            [Some("v1"), Some("outbox"), Some("stream"), None, ..] => Route::OutboxStream,
+            [Some("v1"), Some("outbox"), Some("ack"), None, ..] => Route::OutboxAck,
             [Some("v1"), Some("delegations"), None, ..] => Route::Delegations,
             [Some("v1"), Some("delegations"), Some(task), None, ..] => Route::Delegation(task),
             [Some("v1"), Some("delegations"), Some(task), Some("tree"), None, ..] => Route::Tree(task),
@@ -120,6 +129,7 @@ impl Route<'_> {
             | Route::Resume(_)
             | Route::Redrive(_)
             | Route::Reload
+            | Route::OutboxAck
             | Route::Drop(_) => Face::Http(&["POST"]),
             Route::Index
             | Route::Health
@@ -131,6 +141,9 @@ impl Route<'_> {
             | Route::Delegation(_)
             | Route::Tree(_)
             | Route::Queue(_)
+            | Route::Outbox
+            | Route::OutboxPending
+            | Route::OutboxStream
             | Route::Card(_) => Face::Http(&["GET", "HEAD"]),
             Route::Rest(..) | Route::Nothing => Face::Rest,
         }
@@ -180,6 +193,7 @@ impl Router {
                 common.tokens.clone(),
                 common.handle.clock(),
                 config.public_url.as_deref(),
+                config.local_outbox,
             ),
             agents: config.agents.clone(),
             leaving: leaving.clone(),
@@ -188,6 +202,7 @@ impl Router {
             handle: common.handle.clone(),
             since: common.since,
             draining: common.draining.clone(),
+            answers: outbox::Answers::of(config.agents.iter().chain(leaving)),
             live,
         }
     }
@@ -262,6 +277,28 @@ impl Router {
             Route::Delegation(task) => self.read(&head, async |who| delegations::show(self, who, task).await).await,
             Route::Tree(task) => self.read(&head, async |who| delegations::tree(self, who, task).await).await,
             Route::Redrive(task) => self.read(&head, async |who| redrive::redrive(self, who, task).await).await,
+            Route::Outbox => {
+                let query = head.uri.query().unwrap_or("");
+                match self.owner(&head) {
+                    Ok(owner) => outbox::list(self, &owner, query).await,
+                    Err(problem) => plain(&problem),
+                }
+            }
+            Route::OutboxPending => match self.owner(&head) {
+                Ok(owner) => outbox::pending(self, &owner),
+                Err(problem) => plain(&problem),
+            },
+            Route::OutboxStream => match self.owner(&head) {
+                Ok(owner) => outbox::stream(self, owner, head.uri.query().unwrap_or(""), &head.headers),
+                Err(problem) => plain(&problem),
+            },
+            Route::OutboxAck => match self.owner(&head) {
+                Ok(owner) => match self.intake.read(&head.headers, body).await {
+                    Ok(body) => outbox::acknowledge(self, owner, &body).await,
+                    Err(untaken) => plain(&self.untaken(untaken)),
+                },
+                Err(problem) => plain(&problem),
+            },
             Route::Card(agent) => self.card(&AgentId::new(agent), &head, peer),
             Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
             Route::Rest(agent, below) => self.rest(AgentId::new(agent), below, &head, body).await,
@@ -277,7 +314,11 @@ impl Router {
             Ok((who, body))
         };
         match read.await {
-            Ok((who, body)) => rpc::answer(Line { router: self, who, agent, head }, body).await,
+            Ok((who, body)) => {
+                let receipt = Slot::default();
+                let answer = rpc::answer(Line { router: self, who, agent, head, receipt: &receipt }, body).await;
+                answer.map(|body| body.with(receipt.take()))
+            }
             Err(problem) => whole(problem),
         }
     }
@@ -288,7 +329,8 @@ impl Router {
             Ok(who) => who,
             Err(problem) => return whole(problem),
         };
-        let line = Line { router: self, who, agent, head };
+        let receipt = Slot::default();
+        let line = Line { router: self, who, agent, head, receipt: &receipt };
         let asked = match rest::ask(&line, below) {
             Ok(asked) => asked,
             Err(response) => {
@@ -300,7 +342,7 @@ impl Router {
         let read =
             if head.method == Method::POST { self.intake.read(&head.headers, body).await } else { Ok(Bytes::new()) };
         match read {
-            Ok(body) => rest::answer(line, asked, body).await,
+            Ok(body) => rest::answer(line, asked, body).await.map(|body| body.with(receipt.take())),
             Err(untaken) => whole(self.untaken(untaken)),
         }
     }
@@ -313,6 +355,22 @@ impl Router {
             return Err(self.untaken(Untaken::TooLarge));
         }
         self.auth.caller(&head.uri, &head.headers).map_err(refused)
+    }
+
+    /// Whose outbox it is that is asked for: always the caller's own.
+    fn owner(&self, head: &Parts) -> Result<Owner, Problem> {
+        let who = self.auth.caller(&head.uri, &head.headers).map_err(refused)?;
+        outbox::owner(&who)
+    }
+
+    /// Until then there is something to wait for.
+    pub(super) fn draining(&self) -> CancellationToken {
+        self.draining.clone()
+    }
+
+    /// How much of each agent's results is told at once.
+    pub(super) fn answers(&self) -> outbox::Answers {
+        self.answers.clone()
     }
 
     async fn read(&self, head: &Parts, answer: impl AsyncFnOnce(&Who) -> Response<Body>) -> Response<Body> {
@@ -422,6 +480,7 @@ fn index() -> Response<Body> {
         "agents": "/v1/agents",
         "config": "/v1/config",
         "delegations": "/v1/delegations",
+        "outbox": "/v1/outbox",
         "metrics": "/metrics",
         "health": ["/healthz", "/readyz"],
     });
@@ -445,6 +504,11 @@ mod tests {
             ("/v1/agents/fx/queue", Route::Queue("fx")),
             ("/v1/delegations/t/drop", Route::Drop("t")),
             ("/v1/agents/fx/resume", Route::Resume("fx")),
+            ("/v1/outbox", Route::Outbox),
+            ("/v1/outbox/ack", Route::OutboxAck),
+            ("/v1/outbox/stream", Route::OutboxStream),
+            ("/v1/outbox/pending", Route::OutboxPending),
+            ("/v1/outbox/of/others", Route::Nothing),
             ("/v1/config", Route::Config),
             ("/v1/config/reload", Route::Reload),
             ("/v1/delegations", Route::Delegations),

@@ -24,7 +24,7 @@ use crate::hub::{End, EventId, Item, Load, Subscription, TaskView};
 use crate::states::state_of;
 
 /// A sign of life after so much silence. Clients with a read timeout of five seconds exist; proxies cut after 30.
-const BEAT: Duration = Duration::from_secs(3);
+pub(super) const BEAT: Duration = Duration::from_secs(3);
 /// What is put together in one piece when several events stand ready.
 const PIECE: usize = 16 << 10;
 
@@ -47,6 +47,11 @@ impl Events {
         let name = (view.agent.to_string(), view.task.to_string());
         let pump = Pump { shape, name, lone, events, begun: false, over: false, beat: Instant::now() };
         let pieces = unfold(pump, |mut pump| async move { pump.piece().await.map(|piece| (piece, pump)) });
+        Events { pieces: Box::pin(pieces) }
+    }
+
+    /// Other events, already written.
+    pub(super) fn of(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Events {
         Events { pieces: Box::pin(pieces) }
     }
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use watertight_engine::ids::{AgentId, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
+use watertight_engine::ids::{AgentId, ContextKey, Fingerprint, Key, Owner, Principal, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
-use watertight_engine::record::{Row, Save, TaskState};
+use watertight_engine::outbox;
+use watertight_engine::record::{Notice, Row, Save, TaskState};
 use watertight_policy::time::Time;
 
 use crate::is_live;
@@ -27,6 +28,7 @@ pub(super) struct Shelf {
     parents: BTreeSet<(TaskId, TaskId)>,
     /// Tasks by state and change, for each pair of a principal and an agent.
     pub(super) pairs: BTreeMap<(Principal, AgentId), States>,
+    outboxes: BTreeMap<Owner, Outbox>,
     /// What is terminal and owes nothing, by its end.
     ended: BTreeSet<(Time, TaskId)>,
     /// The last one whose keys were looked at.
@@ -35,6 +37,13 @@ pub(super) struct Shelf {
 
 /// Tasks in each state, by when they came into it.
 type States = [BTreeSet<(Time, TaskId)>; TaskState::ALL.len()];
+
+#[derive(Debug, Default)]
+struct Outbox {
+    last: u64,
+    lost: u64,
+    notices: BTreeMap<u64, Arc<Notice>>,
+}
 
 #[derive(Debug)]
 struct Kept {
@@ -82,6 +91,22 @@ impl Shelf {
         children.filter_map(|(_, child)| self.row(*child)).take(limit).cloned().collect()
     }
 
+    pub(super) fn outboxes(&self) -> Vec<outbox::Stored> {
+        let stored = |(owner, outbox): (&Owner, &Outbox)| outbox::Stored {
+            owner: owner.clone(),
+            last: outbox.last,
+            lost: outbox.lost,
+            waiting: outbox.notices.iter().map(|(seq, notice)| (*seq, notice.at)).collect(),
+        };
+        self.outboxes.iter().map(stored).collect()
+    }
+
+    pub(super) fn notices(&self, owner: &Owner, after: u64, limit: usize) -> Vec<Notice> {
+        let Some(outbox) = self.outboxes.get(owner) else { return Vec::new() };
+        let behind = outbox.notices.range(after.saturating_add(1)..);
+        behind.take(limit).map(|(_, notice)| (**notice).clone()).collect()
+    }
+
     /// The latest time of any row.
     pub(super) fn latest(&self) -> Time {
         self.rows().map(|row| row.changed.max(row.created)).max().unwrap_or_default()
@@ -108,6 +133,16 @@ impl Shelf {
             }
             Save::Context { key, remote } => {
                 self.contexts.insert(key, remote);
+            }
+            Save::Notice(notice) => {
+                let outbox = self.outboxes.entry(notice.owner.clone()).or_default();
+                outbox.last = outbox.last.max(notice.seq);
+                outbox.notices.insert(notice.seq, notice);
+            }
+            Save::Taken { owner, first, last, lost } => {
+                let outbox = self.outboxes.entry(owner).or_default();
+                outbox.lost = outbox.lost.max(lost);
+                outbox.notices.retain(|seq, _| *seq < first || *seq > last);
             }
         }
     }

@@ -183,11 +183,13 @@ impl Hand {
         statement.query_row([rows::id(task)], it).optional()
     }
 
-    /// What the tables have of the row in it, if it is the first news of its task.
+    /// What the tables have of the row in it, if it is the first news of its task; of a notice, which is written once,
+    /// nothing.
     fn before(&self, entry: &Entry) -> Tables {
         match entry.row() {
             Some(row) if row.version == 1 => Tables::Nothing,
             Some(row) => self.listed.borrow().get(&row.task).map_or(Tables::Unknown, |listed| Tables::Row(*listed)),
+            None if matches!(entry, Entry::Notice(_)) => Tables::Nothing,
             None => Tables::Unknown,
         }
     }
@@ -435,6 +437,8 @@ impl Disk for Hand {
                 }
                 Save::Key { key, fingerprint, task, turn } => Entry::Key { key, fingerprint, task, turn },
                 Save::Context { key, remote } => Entry::Context { key, remote },
+                Save::Notice(notice) => Entry::Notice(notice),
+                Save::Taken { owner, first, last, lost } => Entry::Taken { owner, first, last, lost },
             };
             self.log(entry);
         }

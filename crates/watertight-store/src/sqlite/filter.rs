@@ -80,6 +80,7 @@ impl Filter {
             Entry::Key { key, .. } => Some(self.key(key)),
             Entry::Context { key, .. } => Some(self.context(key)),
             Entry::Delta { .. } | Entry::Gone(_) | Entry::KeysGone(_) => None,
+            Entry::Notice(_) | Entry::Taken { .. } => None,
         };
         if let Some(hash) = hash {
             let pair = self.read();

@@ -6,19 +6,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use watertight_engine::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
-use watertight_engine::record::{Durability, NORMAL_PRIORITY, Row, Times, Turn};
+use watertight_engine::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Owner, Principal, RemoteId, TaskId};
+use watertight_engine::record::{Durability, NORMAL_PRIORITY, Notice, Outbox, Row, Times, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
 use super::disk::Run;
+use super::rows;
 use crate::codes;
 use crate::words::{Body, Dialect};
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 
-/// The format before it had no priorities, times, chains, and the like.
+/// The format before it had no outboxes.
+const SECOND_FORMAT: u8 = 2;
+
+/// And the one before that no priorities, times, chains, and the like.
 const FIRST_FORMAT: u8 = 1;
 
 /// One thing that was saved.
@@ -43,6 +47,13 @@ pub(super) enum Entry {
         task: TaskId,
         seq: u64,
         text: Text,
+    },
+    Notice(Arc<Notice>),
+    Taken {
+        owner: Owner,
+        first: u64,
+        last: u64,
+        lost: u64,
     },
     /// These were removed, with all that belongs to them.
     Gone(Vec<TaskId>),
@@ -89,6 +100,7 @@ impl Entry {
             Entry::Key { .. } | Entry::Context { .. } | Entry::Delta { .. } | Entry::Gone(_) | Entry::KeysGone(_) => {
                 None
             }
+            Entry::Notice(_) | Entry::Taken { .. } => None,
         }
     }
 
@@ -98,6 +110,7 @@ impl Entry {
             Entry::Row { message, record, .. } => (message.as_ref(), record.as_ref()),
             Entry::Delta { text, .. } => (Some(text), None),
             Entry::Key { .. } | Entry::Context { .. } | Entry::Gone(_) | Entry::KeysGone(_) => (None, None),
+            Entry::Notice(_) | Entry::Taken { .. } => (None, None),
         };
         message.into_iter().chain(record)
     }
@@ -159,6 +172,23 @@ impl Encoder {
                 self.out.push(5);
                 self.tasks(tasks);
             }
+            Entry::Notice(notice) => {
+                self.out.push(6);
+                self.owner(&notice.owner);
+                self.number(notice.seq);
+                self.wide(notice.task.0);
+                self.number(u64::from(notice.turn));
+                self.string(notice.agent.as_str());
+                self.string(&notice.context);
+                self.code(codes::state(notice.state));
+                self.maybe(notice.reason, |out, reason| out.string(reason.as_str()));
+                self.number(notice.at.as_micros());
+            }
+            Entry::Taken { owner, first, last, lost } => {
+                self.out.push(7);
+                self.owner(owner);
+                [*first, *last, *lost].into_iter().for_each(|number| self.number(number));
+            }
         }
     }
 
@@ -202,6 +232,7 @@ impl Encoder {
         row.chain.iter().for_each(|agent| self.string(agent.as_str()));
         self.number(u64::from(row.children));
         self.maybe(row.redrives, |out, task| out.wide(task.0));
+        self.maybe(rows::outbox(&row.outbox), Encoder::string);
     }
 
     fn text(&mut self, text: &Text) {
@@ -222,6 +253,16 @@ impl Encoder {
     fn tasks(&mut self, tasks: &[TaskId]) {
         self.number(tasks.len() as u64);
         tasks.iter().for_each(|task| self.wide(task.0));
+    }
+
+    fn owner(&mut self, owner: &Owner) {
+        let (kind, tenant, name) = match owner {
+            Owner::Agent(tenant, agent) => (0, tenant, agent.as_str()),
+            Owner::Caller(Principal { tenant, caller }) => (1, tenant, &**caller),
+        };
+        self.out.push(kind);
+        self.string(tenant);
+        self.string(name);
     }
 
     fn pair(&mut self, principal: &Principal, agent: &AgentId) {
@@ -268,7 +309,7 @@ impl Encoder {
 pub(super) fn decode(bytes: Vec<u8>) -> Option<Vec<Entry>> {
     let mut from = Decoder { left: Bytes::from(bytes), format: 0 };
     from.format = from.byte()?;
-    if ![FIRST_FORMAT, FORMAT].contains(&from.format) {
+    if ![FIRST_FORMAT, SECOND_FORMAT, FORMAT].contains(&from.format) {
         return None;
     }
     let mut entries = Vec::new();
@@ -304,6 +345,20 @@ impl Decoder {
             3 => Entry::Delta { task: TaskId(self.wide()?), seq: self.number()?, text: self.text()? },
             4 => Entry::Gone(self.tasks()?),
             5 => Entry::KeysGone(self.tasks()?),
+            6 => Entry::Notice(Arc::new(Notice {
+                owner: self.owner()?,
+                seq: self.number()?,
+                task: TaskId(self.wide()?),
+                turn: self.small()?,
+                agent: AgentId(self.string()?),
+                context: self.string()?,
+                state: codes::to_state(self.code()?)?,
+                reason: self.maybe(Decoder::reason)?,
+                at: self.time()?,
+            })),
+            7 => {
+                Entry::Taken { owner: self.owner()?, first: self.number()?, last: self.number()?, lost: self.number()? }
+            }
             _ => return None,
         })
     }
@@ -327,6 +382,7 @@ impl Decoder {
             chain: Arc::from([]),
             children: 0,
             redrives: None,
+            outbox: Outbox::None,
             state: codes::to_state(self.code()?)?,
             reason: self.maybe(Decoder::reason)?,
             delivery: codes::to_delivery(self.code()?)?,
@@ -362,6 +418,9 @@ impl Decoder {
             row.children = self.small()?;
             row.redrives = self.maybe(|from| from.wide().map(TaskId))?;
         }
+        if self.format > SECOND_FORMAT {
+            row.outbox = self.maybe(Decoder::string)?.map_or(Outbox::None, rows::to_outbox);
+        }
         Some(row)
     }
 
@@ -381,6 +440,15 @@ impl Decoder {
     fn tasks(&mut self) -> Option<Vec<TaskId>> {
         let count = self.number()?;
         (0..count).map(|_| self.wide().map(TaskId)).collect()
+    }
+
+    fn owner(&mut self) -> Option<Owner> {
+        let (kind, tenant, name) = (self.byte()?, self.string()?, self.string()?);
+        match kind {
+            0 => Some(Owner::Agent(tenant, AgentId(name))),
+            1 => Some(Owner::Caller(Principal { tenant, caller: name })),
+            _ => None,
+        }
     }
 
     fn pair(&mut self) -> Option<(Principal, AgentId)> {
@@ -451,7 +519,7 @@ impl Decoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{body, context_of, full, key_of, row};
+    use crate::tests::{body, context_of, full, key_of, notice, row};
 
     fn all() -> Vec<Entry> {
         let (plain, full) = (row(1), full(u128::MAX >> 9));
@@ -468,6 +536,8 @@ mod tests {
             Entry::Delta { task: plain.task, seq: u64::MAX, text: laid },
             Entry::Gone(vec![plain.task, full.task]),
             Entry::KeysGone(vec![]),
+            Entry::Notice(notice(u64::MAX).into()),
+            Entry::Taken { owner: notice(1).owner, first: 1, last: 300, lost: u64::MAX },
         ]
     }
 
@@ -483,15 +553,17 @@ mod tests {
 
     /// As the format before wrote it: what it did not know yet is as if nobody had said anything.
     #[test]
-    fn a_row_of_the_first_format_is_read() {
+    fn a_row_of_an_earlier_format_is_read() {
         let mut out = Encoder::default();
         let plain = row(1);
         out.add(&Entry::Row { row: plain.clone().into(), message: None, record: None });
-        // Behind the row: its priority, no times, no chain, no children, none that it repeats; then no texts.
-        let (known, added) = out.bytes().split_at(out.bytes().len() - 9);
-        assert_eq!(added, [50, 0, 0, 0, 0, 0, 0, 0, 0]);
+        // Behind the row: its priority, no times, no chain, no children, none that it repeats, no outbox; then no texts.
+        let (known, added) = out.bytes().split_at(out.bytes().len() - 10);
+        assert_eq!(added, [50, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let first = [&[FIRST_FORMAT], &known[1..], &[0, 0]].concat();
-        assert_eq!(decode(first), Some(vec![Entry::Row { row: plain.into(), message: None, record: None }]));
+        let second = [&[SECOND_FORMAT], &known[1..], &added[..9]].concat();
+        let row = Some(vec![Entry::Row { row: plain.into(), message: None, record: None }]);
+        assert_eq!((decode(first), decode(second)), (row.clone(), row));
     }
 
     #[test]
@@ -501,6 +573,6 @@ mod tests {
         let bytes = out.bytes();
         assert!((0..bytes.len()).filter(|&end| end != 1).all(|end| decode(bytes[..end].to_vec()).is_none()));
         assert_eq!(decode([&[9], &bytes[1..]].concat()), None);
-        assert_eq!(decode(vec![FORMAT, 6]), None);
+        assert_eq!(decode(vec![FORMAT, 9]), None);
     }
 }

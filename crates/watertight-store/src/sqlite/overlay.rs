@@ -13,6 +13,7 @@ use super::counts::Counts;
 use super::disk::Run;
 use super::log::{Entry, Text};
 use super::order::{Listed, Order};
+use super::outbox::{News, Outboxes};
 
 /// What a task costs in memory beside its bodies, about.
 const TASK_BYTES: usize = 1_024;
@@ -30,6 +31,7 @@ pub(super) struct Overlay {
     pub(super) counts: Arc<Counts>,
     pub(super) keys: BTreeMap<Key, Use>,
     pub(super) contexts: BTreeMap<ContextKey, RemoteId>,
+    pub(super) outboxes: Outboxes,
     /// Bodies that were written ahead and have been replaced before they were in their place.
     pub(super) litter: Vec<Run>,
     bytes: usize,
@@ -88,11 +90,11 @@ pub(super) struct Use {
 
 impl Overlay {
     pub(super) fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.contexts.is_empty()
+        self.tasks.is_empty() && self.contexts.is_empty() && self.outboxes.is_empty()
     }
 
     pub(super) fn tasks(&self) -> usize {
-        self.tasks.len() + self.contexts.len()
+        self.tasks.len() + self.contexts.len() + self.outboxes.len()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -162,6 +164,12 @@ impl Overlay {
                 let old = self.fresh(seq, task).deltas.insert(number, text);
                 self.resize(task, gained, old);
             }
+            Entry::Notice(notice) => {
+                self.outboxes.entry(notice.owner.clone()).or_default().put(notice, tables == Tables::Nothing);
+            }
+            Entry::Taken { owner, first, last, lost } => {
+                self.outboxes.entry(owner).or_default().take(first, last, lost);
+            }
             Entry::Gone(tasks) => tasks.into_iter().for_each(|task| self.remove(task)),
             Entry::KeysGone(tasks) => tasks.into_iter().for_each(|task| self.remove_keys(task)),
         }
@@ -200,7 +208,7 @@ impl Overlay {
         }
     }
 
-    /// These are in the tables now, as they are here; and so are all contexts, and the litter is gone.
+    /// These are in the tables now, as they are here; and so are all contexts and outboxes, and the litter is gone.
     pub(super) fn settled(&mut self, tasks: &[TaskId]) {
         let moved = || tasks.iter().filter_map(|task| self.tasks.get(task));
         if moved().any(|fresh| fresh.row.is_some() && fresh.tables == Tables::Unknown) {
@@ -211,12 +219,14 @@ impl Overlay {
         }
         tasks.iter().for_each(|task| self.remove(*task));
         self.contexts.clear();
+        self.outboxes.clear();
         self.litter.clear();
     }
 
     /// They could not be written to the tables, and perhaps were all the same.
     pub(super) fn in_doubt(&mut self, tasks: &[TaskId]) {
         self.counts.forget();
+        self.outboxes.values_mut().for_each(News::in_doubt);
         for task in tasks {
             let Some(fresh) = self.tasks.get_mut(task) else { continue };
             let tables = std::mem::take(&mut fresh.tables);

@@ -81,9 +81,19 @@ pub(super) const ALL_REMOTES: &str = "SELECT d.remote_task, d.task, p.agent FROM
     INDEXED BY delegation_remote JOIN pair p ON p.id = d.pair \
     WHERE d.remote_task IS NOT NULL AND (d.remote_task, d.task) > (?1, ?2) ORDER BY d.remote_task, d.task LIMIT 4096";
 
+pub(super) const OUTBOXES: &str = "SELECT id, tenant, agent, caller, last, lost FROM outbox";
+
+pub(super) const OUTBOX: &str = "SELECT id FROM outbox WHERE tenant = ?1 AND agent = ?2 AND caller = ?3";
+
+pub(super) const WAITING: &str = "SELECT seq, at FROM notice WHERE outbox = ?1 ORDER BY seq";
+
+/// From the first one on; whoever asks stops when it has enough.
+pub(super) const NOTICES: &str = "SELECT seq, task, turn, agent, context, state, reason, at FROM notice \
+    WHERE outbox = ?1 AND seq > ?2 ORDER BY seq";
+
 /// What SQLite says it uses for each.
 #[cfg(test)]
-pub(crate) const ANSWERED_BY: [(&str, &str); 18] = [
+pub(crate) const ANSWERED_BY: [(&str, &str); 21] = [
     (LOAD, "SCAN d USING INDEX delegation_live"),
     (TASK, "USING INDEX sqlite_autoindex_delegation_1 (task=?)"),
     (ROW, "USING INTEGER PRIMARY KEY (rowid=?)"),
@@ -99,6 +109,9 @@ pub(crate) const ANSWERED_BY: [(&str, &str); 18] = [
     (CALLERS, "(tenant=?)"),
     (PAIRS, "(tenant=? AND caller=?)"),
     (PAGE, "USING COVERING INDEX delegation_listed (pair=? AND changed>? AND (changed,task)<(?,?))"),
+    (OUTBOX, "(tenant=? AND agent=? AND caller=?)"),
+    (WAITING, "USING PRIMARY KEY (outbox=?)"),
+    (NOTICES, "USING PRIMARY KEY (outbox=? AND seq>?)"),
     (COUNT, "USING COVERING INDEX delegation_listed (pair=? AND changed>?)"),
     (PAGE_OF_CONTEXT, "USING INDEX delegation_context (pair=? AND context=?)"),
     (COUNT_OF_CONTEXT, "USING INDEX delegation_context (pair=? AND context=?)"),

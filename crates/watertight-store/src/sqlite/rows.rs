@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
 use rusqlite::{CachedStatement, params};
 use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
-use watertight_engine::record::{Durability, Row, Times, Turn};
+use watertight_engine::record::{Durability, Outbox, Row, Times, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -20,7 +20,7 @@ macro_rules! columns {
         "d.task, d.version, p.tenant, p.caller, p.agent, d.context, d.remote_task, d.remote_context, d.root, d.parent, \
          d.depth, d.state, d.reason, d.delivery, d.cancel, d.reply, d.late, d.created, d.changed, d.attempt, d.turn, \
          d.message_id, d.fingerprint, d.phase, d.waiting_on, d.not_before, d.expires, d.deadline, d.hops, d.fanout, \
-         d.attempts, d.runs_for, d.priority, d.sent, d.answered, d.advanced, d.chain, d.children, d.redrives"
+         d.attempts, d.runs_for, d.priority, d.sent, d.answered, d.advanced, d.chain, d.children, d.redrives, d.outbox"
     };
 }
 pub(super) use columns;
@@ -28,9 +28,9 @@ pub(super) use columns;
 /// For [`insert`].
 pub(super) const INSERT: &str = "INSERT INTO delegation (task, pair, context, root, parent, depth, created, version, \
     remote_task, remote_context, state, reason, delivery, cancel, reply, late, live, changed, attempt, turn, message_id, \
-    fingerprint, phase, waiting_on, not_before, expires, deadline, hops, fanout, attempts, runs_for, priority, sent, answered, advanced, chain, children, redrives) VALUES (?1, ?2, ?3, ?4, ?5, \
+    fingerprint, phase, waiting_on, not_before, expires, deadline, hops, fanout, attempts, runs_for, priority, sent, answered, advanced, chain, children, redrives, outbox) VALUES (?1, ?2, ?3, ?4, ?5, \
     ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, \
-    ?32, ?33, ?34, ?35, ?36, ?37, ?38)";
+    ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39)";
 
 /// For [`update`].
 pub(super) const UPDATE: &str = "UPDATE delegation SET version = ?2, remote_task = ?3, remote_context = ?4, state = ?5, \
@@ -80,6 +80,7 @@ pub(super) fn insert(statement: &mut CachedStatement<'_>, row: &Row, pair: i64) 
         (!row.chain.is_empty()).then(|| chain(row)),
         row.children,
         row.redrives.map(id),
+        outbox(&row.outbox),
     ])
 }
 
@@ -144,6 +145,7 @@ impl Names {
             chain: self.chain(from, 36)?,
             children: from.get(37)?,
             redrives: from.get::<_, Option<Id>>(38)?.map(Id::task),
+            outbox: self.outbox(from, 39)?,
             state,
             reason: reason(from, 12)?,
             delivery: coded(from, 13, codes::to_delivery)?,
@@ -178,6 +180,11 @@ impl Names {
         Ok(names.split('\n').map(|name| AgentId(self.known(name))).collect())
     }
 
+    fn outbox(&mut self, from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Outbox> {
+        let name = from.get_ref(column)?.as_str_or_null().map_err(|error| unreadable(column, error))?;
+        Ok(name.map_or(Outbox::None, |name| to_outbox(self.known(name))))
+    }
+
     fn shared(&mut self, from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Arc<str>> {
         let name = from.get_ref(column)?.as_str().map_err(|error| unreadable(column, error))?;
         Ok(self.known(name))
@@ -205,6 +212,20 @@ pub(super) fn time(time: Time) -> i64 {
 
 fn moment(from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Time>> {
     Ok(from.get::<_, Option<Moment>>(column)?.map(|moment| moment.0))
+}
+
+/// As a column, and in the log: no agent has an empty name.
+pub(super) fn outbox(outbox: &Outbox) -> Option<&str> {
+    match outbox {
+        Outbox::None => None,
+        Outbox::Caller => Some(""),
+        Outbox::Agent(agent) => Some(agent.as_str()),
+    }
+}
+
+/// What [`outbox`] wrote, if it wrote anything.
+pub(super) fn to_outbox(name: Arc<str>) -> Outbox {
+    if name.is_empty() { Outbox::Caller } else { Outbox::Agent(AgentId(name)) }
 }
 
 /// An agent's name has no line breaks.
@@ -250,7 +271,7 @@ pub(super) fn coded<T>(from: &rusqlite::Row<'_>, column: usize, read: fn(i64) ->
     read(code).ok_or_else(|| unreadable(column, FromSqlError::OutOfRange(code)))
 }
 
-fn reason(from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Reason>> {
+pub(super) fn reason(from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Reason>> {
     let Some(word) = from.get::<_, Option<String>>(column)? else { return Ok(None) };
     let unknown = || unreadable(column, FromSqlError::Other(format!("no reason is called {word}").into()));
     Reason::from_word(&word).map(Some).ok_or_else(unknown)

@@ -176,6 +176,9 @@ impl Hand {
         for (key, remote) in &overlay.contexts {
             self.put_context(key, remote)?;
         }
+        for (owner, news) in &overlay.outboxes {
+            self.put_outbox(owner, news)?;
+        }
         for run in &overlay.litter {
             self.run("DELETE FROM pending WHERE first = ?1", [run.first])?;
             self.drop_run(*run)?;

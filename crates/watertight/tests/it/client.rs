@@ -43,6 +43,10 @@ pub(crate) struct Fault {
 pub(crate) type Outcome = Result<Value, Box<Fault>>;
 
 impl Client {
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
     pub(crate) fn new(addr: SocketAddr) -> Self {
         Self { addr }
     }
@@ -56,7 +60,14 @@ impl Client {
         Ok(Answer { status: head.status(), head, body, took: start.elapsed() })
     }
 
-    fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<(Head, Body)> {
+    /// The head of an answer, and its body as it comes.
+    pub(crate) fn open(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<(Head, Body)> {
         let mut socket = TcpStream::connect_timeout(&self.addr, PATIENCE)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;

@@ -32,6 +32,7 @@ mod lifetimes;
 mod limits;
 mod lists;
 mod memory;
+mod outbox;
 mod proxies;
 mod queue;
 mod recovery;

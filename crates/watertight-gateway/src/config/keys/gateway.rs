@@ -126,6 +126,17 @@ pub(super) const CALLERS: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "callers.*.outbox",
+        kind: Kind::Flag,
+        otherwise: "true for a caller with `agent`, else false",
+        example: "true",
+        doc: "Whether word of what it delegated is left in an outbox until it has read it.",
+        more: "With `agent` it is that agent's, and all its callers' of one tenant; otherwise the caller's own. Each end of \
+               a turn is then one more small entry in the same write.",
+        read: Read::Caller(|c| Value::Flag(c.outbox.unwrap_or(c.agent.is_some()))),
+        ..KEY
+    },
+    Key {
         path: "callers.*.operator",
         kind: Kind::Flag,
         default: Some("false"),
@@ -184,6 +195,25 @@ pub(super) const SERVER: &[Key] = &[
         doc: "Accepted tasks of one tenant that may wait for slots, at all agents; one more is refused (queue_full).",
         more: "Less than `max_delegations` where one tenant must not take all of those.",
         read: Read::Gateway(|c| Value::count(c.max_queued_per_tenant)),
+        ..KEY
+    },
+    Key {
+        path: "server.outbox",
+        kind: Kind::Flag,
+        default: Some("false"),
+        doc: "Whether this machine's own users have an outbox, where no callers are configured.",
+        more: "What they delegated is told there until it has been read: see `callers.NAME.outbox`.",
+        read: Read::Gateway(|c| Value::Flag(c.local_outbox)),
+        ..KEY
+    },
+    Key {
+        path: "server.max_outbox",
+        kind: Kind::Count,
+        default: Some("10000"),
+        least: "1",
+        doc: "Entries that may wait in one outbox; one more drops the oldest, and that is counted.",
+        more: "Those that have waited for `store.retention` are dropped too: what they tell of is gone then.",
+        read: Read::Gateway(|c| Value::count(c.max_outbox)),
         ..KEY
     },
     Key {

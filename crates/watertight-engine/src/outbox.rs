@@ -1,0 +1,262 @@
+//! Results that wait for whoever delegated: one notice for each end of a turn, numbered for each owner from 1 on, without a
+//! gap, until it is acknowledged.
+//!
+//! A notice gets its number when its row goes into a commit, and is in that same commit: so what is durable is always a
+//! beginning of all numbers, and no settled delegation is without its notice. What is acknowledged, told on an open line,
+//! or dropped for want of room is gone for good; numbers are never given out twice.
+//!
+//! Assumes that rows say whose outbox they are for. Leaves out who reads it, and how: the driver is told what waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use watertight_policy::time::Time;
+
+use crate::engine::Engine;
+use crate::ids::{LineId, Owner, TaskId};
+use crate::output::{Answer, Output};
+use crate::record::{Notice, Outbox, Row, Save};
+
+/// What the store has of an outbox: what a restored engine goes on from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// Whose.
+    pub owner: Owner,
+    /// The last number that was given out.
+    pub last: u64,
+    /// How many were dropped without anybody having read them.
+    pub lost: u64,
+    /// What waits, and since when.
+    pub waiting: Vec<(u64, Time)>,
+}
+
+/// An outbox as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// Whose.
+    pub owner: Owner,
+    /// The last number that was given out; 0: none was.
+    pub last: u64,
+    /// How many were dropped without anybody having read them.
+    pub lost: u64,
+    /// How many wait to be read.
+    pub waiting: usize,
+    /// The newest of them; 0: none waits.
+    pub newest: u64,
+    /// Since when the oldest of them waits.
+    pub oldest: Option<Time>,
+    /// Those that are being told on an open line just now. They do not wait unless that fails.
+    pub held: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Outboxes {
+    of: BTreeMap<Owner, Kept>,
+    /// Turns whose end is being told on open lines.
+    answering: BTreeMap<(TaskId, u32), Answering>,
+    /// Outboxes of which the driver is to be told with the next commit.
+    changed: BTreeSet<Owner>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    last: u64,
+    lost: u64,
+    /// All that is not acknowledged.
+    open: BTreeMap<u64, Time>,
+    /// Of these, the ones that are being told on a line.
+    held: BTreeSet<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Answering {
+    /// Lines that are still to say how it went.
+    lines: usize,
+    /// Once it is numbered.
+    notice: Option<(Owner, u64)>,
+    /// Of a delegation in memory: it is only posted if nobody could be told.
+    unposted: Option<Notice>,
+}
+
+impl Kept {
+    fn waiting(&self) -> impl DoubleEndedIterator<Item = (&u64, &Time)> {
+        self.open.iter().filter(|(seq, _)| !self.held.contains(seq))
+    }
+
+    fn view(&self, owner: &Owner) -> View {
+        View {
+            owner: owner.clone(),
+            last: self.last,
+            lost: self.lost,
+            waiting: self.open.len() - self.held.len(),
+            newest: self.waiting().next_back().map_or(0, |(seq, _)| *seq),
+            oldest: self.waiting().next().map(|(_, since)| *since),
+            held: self.held.iter().copied().collect(),
+        }
+    }
+
+    /// Takes the oldest while there are more than so many, or while they are older than that.
+    fn overdue(&mut self, owner: &Owner, max: usize, before: Time) -> Option<Save> {
+        let mut gone: Option<(u64, u64)> = None;
+        while let Some((&seq, &since)) = self.open.first_key_value() {
+            if self.open.len() <= max && since >= before {
+                break;
+            }
+            self.open.remove(&seq);
+            self.lost += u64::from(!self.held.remove(&seq));
+            gone = Some((gone.map_or(seq, |(first, _)| first), seq));
+        }
+        let (first, last) = gone?;
+        Some(Save::Taken { owner: owner.clone(), first, last, lost: self.lost })
+    }
+}
+
+impl Outboxes {
+    /// What the store has.
+    pub(crate) fn restore(&mut self, stored: Vec<Stored>) -> Vec<View> {
+        let each = stored.into_iter().map(|Stored { owner, last, lost, waiting }| {
+            let kept = Kept { last, lost, open: waiting.into_iter().collect(), held: BTreeSet::new() };
+            let view = kept.view(&owner);
+            self.of.insert(owner, kept);
+            view
+        });
+        each.collect()
+    }
+
+    /// Numbers a notice, which goes into the commit that is being made. More than `max` do not wait: the oldest go.
+    pub(crate) fn post(&mut self, mut notice: Notice, max: usize, saves: &mut Vec<Save>) {
+        let owner = notice.owner.clone();
+        let kept = self.of.entry(owner.clone()).or_default();
+        kept.last += 1;
+        notice.seq = kept.last;
+        kept.open.insert(notice.seq, notice.at);
+        let mut told = None;
+        if let Some(answering) = self.answering.get_mut(&(notice.task, notice.turn)) {
+            if let Some((_, before)) = answering.notice.replace((owner.clone(), notice.seq)) {
+                // Its turn ended in another way before its callers had heard of the first: both stand.
+                kept.held.remove(&before);
+            }
+            kept.held.insert(notice.seq);
+            if answering.lines == 0 {
+                told = Some((notice.task, notice.turn));
+            }
+        }
+        if let Some(key) = told {
+            self.answering.remove(&key);
+            kept.held.remove(&notice.seq);
+        }
+        saves.push(Save::Notice(Arc::new(notice)));
+        saves.extend(kept.overdue(&owner, max, Time::ZERO));
+        self.changed.insert(owner);
+    }
+
+    /// Outboxes that have changed since this was asked last.
+    pub(crate) fn take_changed(&mut self) -> Vec<View> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.iter().filter_map(|owner| self.of.get(owner).map(|kept| kept.view(owner))).collect()
+    }
+
+    /// Contradictions, in words.
+    pub(crate) fn audit(&self) -> Option<String> {
+        let odd = |kept: &Kept| {
+            let past = kept.open.last_key_value().is_some_and(|(seq, _)| *seq > kept.last);
+            past || kept.held.iter().any(|seq| !kept.open.contains_key(seq))
+        };
+        let (owner, _) = self.of.iter().find(|(_, kept)| odd(kept))?;
+        Some(format!("the outbox of {owner:?} has what it cannot have"))
+    }
+}
+
+impl Engine {
+    /// A turn has ended, and whoever delegated it has an outbox. `lines`: its end is about to be told on so many.
+    pub(crate) fn notify(&mut self, task: TaskId, lines: usize) {
+        let Some(live) = self.live.get(&task).filter(|live| live.row.outbox != Outbox::None) else { return };
+        let (volatile, turn) = (live.is_volatile(), live.row.turn.no);
+        if !volatile {
+            self.dirty(task).notice = true;
+            if lines > 0 {
+                self.outboxes.answering.entry((task, turn)).or_default().lines += lines;
+            }
+            return;
+        }
+        let Some(notice) = notice_of(&live.row) else { return };
+        if lines > 0 {
+            let answering = self.outboxes.answering.entry((task, turn)).or_default();
+            answering.lines += lines;
+            answering.unposted = Some(notice);
+        } else {
+            // The delegation itself is in memory alone; that it ended is kept on disk.
+            self.extra.push(Save::Notice(Arc::new(notice)));
+        }
+    }
+
+    /// A turn's end was written to its caller's line, or could not be. Once is enough; if none took it, it waits like
+    /// any other.
+    pub(crate) fn told(&mut self, task: TaskId, turn: u32, written: bool) {
+        let Some(answering) = self.outboxes.answering.get_mut(&(task, turn)) else { return };
+        answering.lines = answering.lines.saturating_sub(1);
+        if !written && answering.lines > 0 {
+            return;
+        }
+        let Some(Answering { notice, unposted, .. }) = self.outboxes.answering.remove(&(task, turn)) else { return };
+        if !written {
+            self.extra.extend(unposted.map(|notice| Save::Notice(Arc::new(notice))));
+        }
+        let Some((owner, seq)) = notice else { return };
+        let Some(kept) = self.outboxes.of.get_mut(&owner) else { return };
+        kept.held.remove(&seq);
+        if written && kept.open.remove(&seq).is_some() {
+            self.extra.push(Save::Taken { owner: owner.clone(), first: seq, last: seq, lost: kept.lost });
+        }
+        let view = kept.view(&owner);
+        self.beside.push(Output::Outbox(view));
+    }
+
+    /// Its owner has read everything up to this one.
+    pub(crate) fn acknowledged(&mut self, line: LineId, owner: &Owner, up_to: u64) {
+        let none = Kept::default();
+        let known = self.outboxes.of.get(owner).unwrap_or(&none);
+        let (last, lost) = (known.last, known.lost);
+        if up_to > last {
+            return self.answer(line, Answer::NotThatFar { last });
+        }
+        if let Some(kept) = self.outboxes.of.get_mut(owner) {
+            let left = kept.open.split_off(&(up_to + 1));
+            let read = std::mem::replace(&mut kept.open, left);
+            kept.held.retain(|seq| *seq > up_to);
+            if let Some((&first, _)) = read.first_key_value() {
+                self.extra.push(Save::Taken { owner: owner.clone(), first, last: up_to, lost });
+            }
+            let view = kept.view(owner);
+            self.beside.push(Output::Outbox(view));
+        }
+        let waiting = self.outboxes.of.get(owner).map_or(0, |kept| kept.open.len() - kept.held.len());
+        self.beside.push(Output::Answer { line, answer: Answer::Acknowledged { last, waiting } });
+    }
+
+    /// What waits since before then waits no longer.
+    pub(crate) fn age_outboxes(&mut self, before: Time) {
+        for (owner, kept) in &mut self.outboxes.of {
+            if let Some(taken) = kept.overdue(owner, usize::MAX, before) {
+                self.extra.push(taken);
+                let view = kept.view(owner);
+                self.beside.push(Output::Outbox(view));
+            }
+        }
+    }
+}
+
+/// What is told of a turn's end; its number comes later.
+pub(crate) fn notice_of(row: &Row) -> Option<Notice> {
+    Some(Notice {
+        owner: row.owner()?,
+        seq: 0,
+        task: row.task,
+        turn: row.turn.no,
+        agent: row.agent.clone(),
+        context: row.context.clone(),
+        state: row.state,
+        reason: row.reason,
+        at: row.changed,
+    })
+}
