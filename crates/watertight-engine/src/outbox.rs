@@ -39,14 +39,13 @@ pub struct View {
     pub last: u64,
     /// How many were dropped without anybody having read them.
     pub lost: u64,
-    /// How many wait to be read.
+    /// How many wait to be read. What is being told on an open line just now, and what came after it, is not among them:
+    /// whoever reads in order would not come back for it, should that fail.
     pub waiting: usize,
     /// The newest of them; 0: none waits.
     pub newest: u64,
     /// Since when the oldest of them waits.
     pub oldest: Option<Time>,
-    /// Those that are being told on an open line just now. They do not wait unless that fails.
-    pub held: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -79,19 +78,16 @@ struct Answering {
 }
 
 impl Kept {
-    fn waiting(&self) -> impl DoubleEndedIterator<Item = (&u64, &Time)> {
-        self.open.iter().filter(|(seq, _)| !self.held.contains(seq))
-    }
-
     fn view(&self, owner: &Owner) -> View {
+        let end = self.held.first().copied().unwrap_or(u64::MAX);
+        let mut shown = self.open.range(..end);
         View {
             owner: owner.clone(),
             last: self.last,
             lost: self.lost,
-            waiting: self.open.len() - self.held.len(),
-            newest: self.waiting().next_back().map_or(0, |(seq, _)| *seq),
-            oldest: self.waiting().next().map(|(_, since)| *since),
-            held: self.held.iter().copied().collect(),
+            waiting: self.open.len() - self.open.range(end..).count(),
+            oldest: shown.clone().next().map(|(_, since)| *since),
+            newest: shown.next_back().map_or(0, |(seq, _)| *seq),
         }
     }
 
@@ -214,9 +210,8 @@ impl Engine {
 
     /// Its owner has read everything up to this one.
     pub(crate) fn acknowledged(&mut self, line: LineId, owner: &Owner, up_to: u64) {
-        let none = Kept::default();
-        let known = self.outboxes.of.get(owner).unwrap_or(&none);
-        let (last, lost) = (known.last, known.lost);
+        let (last, lost) = self.outboxes.of.get(owner).map_or((0, 0), |kept| (kept.last, kept.lost));
+        let mut waiting = 0;
         if up_to > last {
             return self.answer(line, Answer::NotThatFar { last });
         }
@@ -228,9 +223,9 @@ impl Engine {
                 self.extra.push(Save::Taken { owner: owner.clone(), first, last: up_to, lost });
             }
             let view = kept.view(owner);
+            waiting = view.waiting;
             self.beside.push(Output::Outbox(view));
         }
-        let waiting = self.outboxes.of.get(owner).map_or(0, |kept| kept.open.len() - kept.held.len());
         self.beside.push(Output::Answer { line, answer: Answer::Acknowledged { last, waiting } });
     }
 

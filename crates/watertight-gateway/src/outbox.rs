@@ -49,7 +49,7 @@ impl Outboxes {
 
 /// Nothing was ever put into it.
 fn empty(owner: &Owner) -> View {
-    View { owner: owner.clone(), last: 0, lost: 0, waiting: 0, newest: 0, oldest: None, held: Vec::new() }
+    View { owner: owner.clone(), last: 0, lost: 0, waiting: 0, newest: 0, oldest: None }
 }
 
 /// How a caller with an outbox hears of a turn's end on its open line. Whoever writes the answer says so; one that is

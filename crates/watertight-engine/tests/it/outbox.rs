@@ -128,11 +128,24 @@ fn an_answer_that_was_written_to_its_line_is_read() {
     w.send_with("m", |s| s.outbox = Outbox::Caller);
     w.log.clear();
     w.replies(1, TaskState::Completed);
-    w.told("0 settled t1 COMPLETED\n0 line 1: t1 COMPLETED\n0 outbox: 0 wait, newest 0, held [1]");
+    w.told("0 settled t1 COMPLETED\n0 line 1: t1 COMPLETED\n0 outbox: 0 wait, newest 0");
     assert_eq!((waiting(&w), w.receipts.clone()), (vec![1], vec![(task(1), 1)]), "it is there, should nobody hear it");
     w.give(Input::Told { task: task(1), turn: 1, written: true });
     w.told("0 outbox: 0 wait, newest 0");
     assert_eq!(waiting(&w), []);
+}
+
+#[test]
+fn what_comes_after_an_answer_under_way_waits_for_it() {
+    let mut w = wide();
+    w.send_with("m", |s| s.outbox = Outbox::Caller);
+    delegate(&mut w, "a");
+    w.replies(1, TaskState::Completed);
+    w.log.clear();
+    w.replies(2, TaskState::Completed);
+    assert_eq!(w.log.last().unwrap(), "    0 outbox: 0 wait, newest 0", "who reads in order would pass over the first");
+    w.give(Input::Told { task: task(1), turn: 1, written: true });
+    assert_eq!(w.log.last().unwrap(), "    0 outbox: 1 wait, newest 2");
 }
 
 #[test]

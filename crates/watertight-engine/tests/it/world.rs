@@ -408,8 +408,7 @@ impl World {
             Output::Stop { task, .. } => format!("stop t{}", n(task)),
             Output::Publish { .. } | Output::Forget { .. } | Output::Rests { .. } => return,
             Output::Outbox(view) => {
-                let held = if view.held.is_empty() { String::new() } else { format!(", held {:?}", view.held) };
-                format!("outbox: {} wait, newest {}{held}", view.waiting, view.newest)
+                format!("outbox: {} wait, newest {}", view.waiting, view.newest)
             }
             Output::Settled { task, state, reason, .. } => {
                 let state = state.as_str().trim_start_matches("TASK_STATE_");

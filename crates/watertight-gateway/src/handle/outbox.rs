@@ -101,9 +101,10 @@ impl Handle {
 }
 
 fn read(shared: &Shared, owner: &Owner, of: &View, after: u64, limit: usize) -> Result<Vec<Arrived>, ReadError> {
-    let notices = shared.store.notices(owner, after, limit.saturating_add(of.held.len()))?;
+    let notices = shared.store.notices(owner, after, limit)?;
     let (mut results, mut bytes) = (Vec::new(), 0);
-    for notice in notices.into_iter().filter(|notice| !of.held.contains(&notice.seq)).take(limit) {
+    // What is being told on a line, and what came after it, is not read yet.
+    for notice in notices.into_iter().take_while(|notice| notice.seq <= of.newest) {
         let view = view(shared, owner, notice.task)?;
         bytes += view.as_ref().map_or(0, |view| view.record.bytes());
         if bytes > READ_BYTES && !results.is_empty() {

@@ -82,6 +82,10 @@ pub(super) async fn list(router: &Router, owner: &Owner, query: &str) -> Respons
 pub(super) fn pending(router: &Router, owner: &Owner) -> Response<Body> {
     let outbox = router.handle().outbox(owner);
     let body = json!({
+        "of": match owner {
+            Owner::Agent(tenant, agent) => json!({"tenant": &**tenant, "agent": agent.as_str()}),
+            Owner::Caller(caller) => json!({"tenant": &*caller.tenant, "caller": &*caller.caller}),
+        },
         "pending": outbox.waiting,
         "last": outbox.last,
         "lost": outbox.lost,

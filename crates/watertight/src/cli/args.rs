@@ -2,6 +2,7 @@
 
 mod config;
 mod operate;
+mod results;
 mod send;
 
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ pub(super) use operate::{
     AgentsArgs, AgentsCommand, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, QueueArgs,
     QueueCommand, TokenArgs, TokenCommand,
 };
+pub(super) use results::{Format, OutboxArgs, RelayArgs};
 pub(super) use send::{Part, SendArgs};
 
 #[derive(Debug, Parser)]
@@ -64,6 +66,12 @@ pub(super) enum Command {
     /// See what waits for the agents, in its order, and take one of it out.
     #[command(after_help = operate::QUEUE_HELP)]
     Queue(QueueArgs),
+    /// See the results that wait for whoever delegated, and say that they have been read.
+    #[command(after_help = results::OUTBOX_HELP)]
+    Outbox(OutboxArgs),
+    /// Take an agent's results to a file that it reads.
+    #[command(after_help = results::RELAY_HELP)]
+    Relay(RelayArgs),
     /// Let traffic through to an agent again.
     #[command(after_help = operate::BREAKER_HELP)]
     Breaker(BreakerArgs),

@@ -9,8 +9,11 @@ mod follow;
 mod init;
 mod log;
 mod manual;
+mod outbox;
 mod output;
 mod queue;
+mod relay;
+mod results;
 mod screen;
 mod send;
 mod serve;
@@ -46,6 +49,8 @@ pub(crate) async fn run() -> ExitCode {
         Command::Agents(args) => agents::run(args).await,
         Command::Breaker(args) => agents::breaker(args).await,
         Command::Queue(args) => queue::run(args).await,
+        Command::Outbox(args) => outbox::run(args).await,
+        Command::Relay(args) => relay::run(args).await,
         Command::Token(args) => token::run(args),
         Command::Completions(args) => Ok(manual::completions(&args)),
         Command::Man(args) => manual::man(&args),

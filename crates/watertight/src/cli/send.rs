@@ -281,13 +281,18 @@ pub(super) fn print_json(outcome: &Outcome) -> Code {
 /// The state for people, and how a command ends with it.
 pub(super) fn state_of(task: &Value) -> (String, Code) {
     let state = task["status"]["state"].as_str().unwrap_or("");
-    let state = state.strip_prefix("TASK_STATE_").unwrap_or(state);
+    let state = bare_state(state);
     let code = match state {
         "COMPLETED" => Code::Ok,
         "FAILED" | "CANCELED" | "REJECTED" => Code::Failed,
         _ => Code::Unfinished,
     };
     (safe_line(state), code)
+}
+
+/// A state as it is printed here.
+pub(super) fn bare_state(state: &str) -> &str {
+    state.strip_prefix("TASK_STATE_").unwrap_or(state)
 }
 
 /// What a task says: its artifacts, else its status message.

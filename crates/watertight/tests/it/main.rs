@@ -37,6 +37,7 @@ mod proxies;
 mod queue;
 mod recovery;
 mod redrive;
+mod relay;
 mod reload;
 mod rest;
 mod retention;

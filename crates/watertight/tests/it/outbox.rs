@@ -14,7 +14,7 @@ use crate::http::Body;
 use crate::peer::Card;
 
 /// An orchestrator that is an agent, two callers that are none (one has an outbox all the same), and a worker.
-fn config(worker: &Agent) -> Config {
+pub(crate) fn config(worker: &Agent) -> Config {
     let caller =
         |name: &str, more: &str| format!("[callers.{name}]\ntoken = \"file:{name}\"\ntenant = \"t\"\n{more}\n");
     let callers = [
@@ -36,7 +36,7 @@ fn token(name: &str) -> String {
     format!("token-of-{name}")
 }
 
-fn worker() -> Agent {
+pub(crate) fn worker() -> Agent {
     Agent::start(Card::Plain, |text| match text {
         "ask" => vec![Step::Ask("which day?")],
         "fail" => vec![Step::Chunk("no rooms".into()), Step::End("FAILED")],
@@ -46,13 +46,13 @@ fn worker() -> Agent {
     })
 }
 
-struct As {
+pub(crate) struct As {
     client: Client,
     bearer: String,
 }
 
 impl As {
-    fn new(gateway: &Gateway, name: &str) -> As {
+    pub(crate) fn new(gateway: &Gateway, name: &str) -> As {
         As { client: gateway.client(), bearer: format!("Bearer {}", token(name)) }
     }
 
@@ -66,7 +66,7 @@ impl As {
         answer["task"].clone()
     }
 
-    fn delegate(&self, text: &str) -> String {
+    pub(crate) fn delegate(&self, text: &str) -> String {
         id(&self.send(text, true)).to_owned()
     }
 
@@ -75,13 +75,13 @@ impl As {
         (answer.status, serde_json::from_slice(&answer.body).unwrap())
     }
 
-    fn read(&self, query: &str) -> Value {
+    pub(crate) fn read(&self, query: &str) -> Value {
         let (status, page) = self.ask("GET", &format!("/v1/outbox?{query}"), "");
         assert_eq!(status, 200, "{page}");
         page
     }
 
-    fn pending(&self) -> u64 {
+    pub(crate) fn pending(&self) -> u64 {
         self.ask("GET", "/v1/outbox/pending", "").1["pending"].as_u64().unwrap()
     }
 
@@ -90,7 +90,7 @@ impl As {
     }
 
     /// Until so many wait.
-    fn waits(&self, count: u64) {
+    pub(crate) fn waits(&self, count: u64) {
         eventually(ms(5_000), &format!("{count} results wait"), || (self.pending() == count).then_some(()));
     }
 
