@@ -189,6 +189,10 @@ pub struct Agent {
     pub memory: InMemory,
     /// How it is woken when nobody answers there.
     pub wake: Hook,
+    /// It is told by a message that results wait for it.
+    pub told: bool,
+    /// Between two of those, at least.
+    pub told_cooldown: Span,
     /// Its walls.
     pub settings: AgentSettings,
 }
@@ -263,6 +267,7 @@ impl Config {
             wait: agent.wait,
             memory: agent.memory,
             wake: Some(agent.wake.clone()).filter(Hook::is_some),
+            results: agent.told.then_some(agent.told_cooldown),
         };
         self.agents.iter().map(spec).collect()
     }

@@ -372,6 +372,7 @@ impl Handle {
             known.insert(spec.name.clone(), Arc::new(Known { spec, agent, removed: false }));
         }
         self.shared.set_known(known);
+        crate::reminder::all_due(&self.shared);
         // Refused only when thousands of orders wait, or the cell is gone.
         self.shared.order(Input::Configured(self.shared.settings())).map_err(|_| StartError::Busy)
     }

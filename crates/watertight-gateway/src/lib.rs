@@ -18,6 +18,7 @@ pub mod hub;
 pub mod metrics;
 pub mod outbox;
 pub mod relay;
+mod reminder;
 mod states;
 pub mod tokens;
 pub mod wake;
@@ -52,6 +53,8 @@ pub struct AgentSpec {
     pub memory: InMemory,
     /// How it is woken when nobody answers there.
     pub wake: Option<wake::Hook>,
+    /// It is told by a message that results wait for it, no more often than this.
+    pub results: Option<Span>,
 }
 
 /// How much of what has ended is kept for an agent with `durability = "memory"`; the oldest goes first. What has not

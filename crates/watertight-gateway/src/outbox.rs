@@ -33,6 +33,11 @@ impl Outboxes {
         }
     }
 
+    /// All that anything was ever put into, or that somebody asked for.
+    pub(crate) fn all(&self) -> Vec<Arc<View>> {
+        self.lock().values().map(|sender| sender.borrow().clone()).collect()
+    }
+
     /// How one is, and every change of it.
     pub(crate) fn follow(&self, owner: &Owner) -> watch::Receiver<Arc<View>> {
         let mut of = self.lock();

@@ -269,7 +269,9 @@ impl Judge<'_> {
         let memory = self.memory(&written);
         let wake = self.wake(&written.wake);
         let settings = AgentSettings { wake: wake.is_some().then_some(wake.cooldown), ..settings };
-        Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, wake, settings }))
+        let told = self.word(written.results.as_ref(), &[("wait", false), ("wake", true)]);
+        let told_cooldown = self.span(written.results_cooldown.as_ref(), Span::from_secs(60));
+        Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, wake, told, told_cooldown, settings }))
     }
 
     fn wake(&mut self, written: &written::Wake) -> Hook {

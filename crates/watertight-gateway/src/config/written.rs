@@ -131,6 +131,8 @@ pub(super) struct Agent {
     pub(super) cancel_grace: Option<Text>,
     pub(super) context_grace: Option<Text>,
     pub(super) interrupted_max: Option<Text>,
+    pub(super) results: Option<Text>,
+    pub(super) results_cooldown: Option<Text>,
     #[serde(default)]
     pub(super) wake: Wake,
     #[serde(default)]

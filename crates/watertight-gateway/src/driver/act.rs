@@ -25,6 +25,7 @@ use crate::handle::{Declined, Trace};
 use crate::hub::{End, Home, Live, Message, Stored};
 use crate::outbox::Receipt;
 use crate::relay::{self, Ear};
+use crate::reminder;
 use crate::wake;
 
 /// Between two tries of a cancel.
@@ -64,7 +65,10 @@ impl Driver {
                 }
                 Output::Wake { agent, waiting } => wake::call(&self.shared, agent, waiting),
                 Output::Rests { task } => self.shared.hub.rest(task),
-                Output::Outbox(view) => self.shared.outboxes.put(view),
+                Output::Outbox(view) => {
+                    self.shared.outboxes.put(view.clone());
+                    reminder::due(&self.shared, &view);
+                }
                 Output::Forget { task } => forgotten.push(task),
                 Output::Keep(_) | Output::Publish { .. } | Output::Settled { .. } => {}
             }

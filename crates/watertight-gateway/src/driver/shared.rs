@@ -24,6 +24,7 @@ use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::outbox::Outboxes;
+use crate::reminder::Reminders;
 use crate::wake::Wakes;
 use crate::{AgentSpec, CellLimits, Kept};
 
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) drains: Drains,
     pub(crate) wakes: Wakes,
     pub(crate) outboxes: Outboxes,
+    pub(crate) reminders: Reminders,
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
     /// Signs for whom agents work.
@@ -111,6 +113,7 @@ impl Shared {
             drains,
             wakes: Wakes::default(),
             outboxes: Outboxes::default(),
+            reminders: Reminders::default(),
             metrics: Metrics::new(),
             figures: Figures::default(),
             chain: Chain::new(key),

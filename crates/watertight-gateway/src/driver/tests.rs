@@ -45,6 +45,7 @@ fn spec(name: &str, agent: &FakeAgent, mode: Mode) -> AgentSpec {
         wait: None,
         memory: InMemory::default(),
         wake: None,
+        results: None,
     }
 }
 

@@ -73,6 +73,8 @@ mod tests {
             wait: None,
             memory: Default::default(),
             wake: Default::default(),
+            told: false,
+            told_cooldown: watertight_policy::time::Span::ZERO,
             settings: AgentSettings::default(),
         };
         let asked: HeaderMap =

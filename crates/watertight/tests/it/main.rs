@@ -39,6 +39,7 @@ mod recovery;
 mod redrive;
 mod relay;
 mod reload;
+mod reminder;
 mod rest;
 mod retention;
 mod sdk;

@@ -85,7 +85,7 @@ impl As {
         self.ask("GET", "/v1/outbox/pending", "").1["pending"].as_u64().unwrap()
     }
 
-    fn ack(&self, up_to: u64) -> (u16, Value) {
+    pub(crate) fn ack(&self, up_to: u64) -> (u16, Value) {
         self.ask("POST", "/v1/outbox/ack", &json!({ "upTo": up_to }).to_string())
     }
 

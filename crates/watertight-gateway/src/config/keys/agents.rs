@@ -418,4 +418,23 @@ pub(super) const KEYS: &[Key] = &[
         read: Read::Agent(|a| Value::Span(a.settings.interrupted_max)),
         ..KEY
     },
+    Key {
+        path: "agents.*.results",
+        kind: Kind::Word(&["wait", "wake"]),
+        default: Some("\"wait\""),
+        doc: "Whether this agent is told, by a message to itself, that results of what it delegated wait in its outbox.",
+        more: "`wake` for one that sleeps until it is called. It needs a caller with `agent` (or a token with `--agent`) that \
+               is this one.",
+        read: Read::Agent(|a| Value::Text(if a.told { "wake" } else { "wait" }.to_owned())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.results_cooldown",
+        kind: Kind::Duration,
+        default: Some("\"60s\""),
+        doc: "Between two of those messages, at least.",
+        more: "It is doubled each time that nothing new came and nothing was acknowledged, up to 32 times as long.",
+        read: Read::Agent(|a| Value::Span(a.told_cooldown)),
+        ..KEY
+    },
 ];
