@@ -80,7 +80,7 @@ struct RunArgs {
     #[arg(long, value_delimiter = ',', value_name = "PARTS")]
     only: Vec<run::Part>,
     /// Connections, each with one call at a time.
-    #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1,16,128")]
+    #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1,16,64,128")]
     conns: Vec<usize>,
     /// How often every cell is measured; the median counts.
     #[arg(long, default_value_t = 3)]

@@ -142,7 +142,7 @@ fn verdicts(out: &mut String, report: &Report) {
             added < 0.15,
         );
     }
-    for (conns, least) in [(1, 0.35), (16, 0.6), (128, 0.6)] {
+    for (conns, least) in [(1, 0.35), (16, 0.6), (64, 0.6), (128, 0.6)] {
         if let (Some(durable), Some(sqlite)) = (report.cell(Kind::Durable, conns), report.sqlite(conns)) {
             let ratios = durable.rounds.iter().zip(&sqlite.rates).map(|(round, rate)| round.rate / rate);
             let ratio = median(ratios).unwrap_or_default();
