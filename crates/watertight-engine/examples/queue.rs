@@ -150,20 +150,40 @@ impl Bench {
         let begun = Cpu::now();
         for _ in 0..turns {
             let Some((task, attempt)) = self.running.pop_front() else { break };
-            let measure =
-                Measure { state: PeerState::Completed, bytes: 100, data_parts: 0, schema_failures: 0, empty: false };
-            let reply = Reply {
-                state: TaskState::Completed,
-                kind: ReplyKind::Message,
-                measure,
-                remote_task: None,
-                remote_context: None,
-                seq: 1,
-            };
-            self.cell.offer(Input::Ended { task, attempt, outcome: Outcome::Replied(reply) });
-            self.run();
+            self.end(task, attempt);
         }
         turns as f64 / begun.elapsed()
+    }
+
+    fn end(&mut self, task: TaskId, attempt: Attempt) {
+        let measure =
+            Measure { state: PeerState::Completed, bytes: 100, data_parts: 0, schema_failures: 0, empty: false };
+        let reply = Reply {
+            state: TaskState::Completed,
+            kind: ReplyKind::Message,
+            measure,
+            remote_task: None,
+            remote_context: None,
+            seq: 1,
+        };
+        self.cell.offer(Input::Ended { task, attempt, outcome: Outcome::Replied(reply) });
+        self.run();
+    }
+
+    /// As many wait all the time: a new message, then the end of a turn with which the next one starts, each in a step of
+    /// its own. Inputs a second.
+    fn steady(&mut self, inputs: usize) -> f64 {
+        let (begun, mut given) = (Cpu::now(), 0);
+        while given < inputs {
+            self.now = self.now + Span::from_millis(1);
+            let input = self.submission();
+            self.cell.offer(input);
+            self.run();
+            let Some((task, attempt)) = self.running.pop_front() else { break };
+            self.end(task, attempt);
+            given += 2;
+        }
+        given as f64 / begun.elapsed()
     }
 
     /// Gives every agent more slots at once, and tells what each claim took: taking the next one, its lock, its slot, its
@@ -227,6 +247,7 @@ fn main() {
         let before = resident();
         let filled = bench.fill(held);
         let bytes = resident().saturating_sub(before) / held;
+        let steady = bench.steady(100_000);
         let turned = bench.turn_over(held.min(20_000) / 2);
         let mut claims = Bench::new();
         if held < most {
@@ -237,7 +258,7 @@ fn main() {
         let claim = claims.claim();
         let pop = pop(held);
         let line = format!(
-            "{held:>8} waiting: {bytes:>5} bytes each, {pop:>4.0} ns a claim, {claim:>6.0} ns until it is sent, {filled:>8.0} messages/s in, {turned:>8.0} turns/s over"
+            "{held:>8} waiting: {bytes:>5} bytes each, {pop:>4.0} ns a claim, {claim:>6.0} ns until it is sent, {filled:>8.0} messages/s in, {turned:>8.0} turns/s over, {steady:>8.0} inputs/s of both"
         );
         drop(writeln!(std::io::stdout(), "{line}"));
     }

@@ -7,6 +7,7 @@
 //! there is nothing else is packed with it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use watertight_policy::budget::Budget;
 use watertight_policy::queue::Spot;
@@ -217,14 +218,14 @@ impl Engine {
             expires,
             runs_for: flag(4).then_some(runs_for),
             priority,
-            ..Turn::new(1, message_id.as_str().into(), fingerprint, budget)
+            ..Turn::new(1, message_id, fingerprint, budget)
         };
         let row = Row {
             version,
             durability: if flag(3) { Durability::Memory } else { Durability::Durable },
             outbox,
-            remote_context: flag(5).then(|| remote.as_str().into()),
-            ..Row::new(task, principal, agent, context.as_str().into(), created, turn)
+            remote_context: flag(5).then_some(remote),
+            ..Row::new(task, principal, agent, context, created, turn)
         };
         let key =
             Key { principal: row.principal.clone(), agent: row.agent.clone(), message_id: row.turn.message_id.clone() };
@@ -297,15 +298,15 @@ impl Unpack<'_> {
         u128::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    fn text(&mut self) -> String {
+    fn text(&mut self) -> Arc<str> {
         match self.number() {
-            0 => String::new(),
+            0 => "".into(),
             1 => Uuid(u128::from_be_bytes(std::array::from_fn(|_| self.byte()))).text(),
             length => {
                 let length = usize::try_from(length - 2).unwrap_or(0).min(self.0.len());
                 let (text, rest) = self.0.split_at(length);
                 self.0 = rest;
-                String::from_utf8_lossy(text).into_owned()
+                String::from_utf8_lossy(text).into()
             }
         }
     }
@@ -315,20 +316,34 @@ impl Unpack<'_> {
 struct Uuid(u128);
 
 impl Uuid {
+    /// Where its hyphens are.
+    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
     fn of(text: &str) -> Option<Uuid> {
-        let bytes = text.as_bytes();
-        let plain = bytes.len() == 36
-            && bytes.iter().enumerate().all(|(at, byte)| match at {
-                8 | 13 | 18 | 23 => *byte == b'-',
-                _ => byte.is_ascii_digit() || (b'a'..=b'f').contains(byte),
-            });
-        let digits: String = plain.then(|| text.split('-').collect())?;
-        u128::from_str_radix(&digits, 16).ok().map(Uuid)
+        let bytes: &[u8; 36] = text.as_bytes().try_into().ok()?;
+        let mut number = 0;
+        for (at, byte) in bytes.iter().enumerate() {
+            let digit = match byte {
+                b'-' if Uuid::HYPHENS.contains(&at) => continue,
+                b'0'..=b'9' => byte - b'0',
+                b'a'..=b'f' => byte - b'a' + 10,
+                _ => return None,
+            };
+            if Uuid::HYPHENS.contains(&at) {
+                return None;
+            }
+            number = number << 4 | u128::from(digit);
+        }
+        Some(Uuid(number))
     }
 
-    fn text(&self) -> String {
-        let digits = format!("{:032x}", self.0);
-        [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+    fn text(&self) -> Arc<str> {
+        let (mut text, mut left) = ([b'-'; 36], self.0);
+        for at in (0..text.len()).rev().filter(|at| !Uuid::HYPHENS.contains(at)) {
+            text[at] = b"0123456789abcdef"[(left & 0xf) as usize];
+            left >>= 4;
+        }
+        str::from_utf8(&text).unwrap_or_default().into()
     }
 }
 
@@ -338,7 +353,16 @@ mod tests {
 
     #[test]
     fn what_is_packed_comes_out_as_it_went_in() {
-        let texts = ["", "m", "01234567-89ab-cdef-0123-456789abcdef", "01234567-89AB-cdef-0123-456789abcdef", "ü\n"];
+        let texts = [
+            "",
+            "m",
+            "01234567-89ab-cdef-0123-456789abcdef",
+            "01234567-89AB-cdef-0123-456789abcdef",
+            "ü\n",
+            "0123456-789ab-cdef-0123-456789abcdef",
+            "00000000-0000-0000-0000-00000000000-",
+            "00000000-0000-0000-0000-000000000000",
+        ];
         let long = "x".repeat(300);
         let numbers = [0, 1, 127, 128, 16_384, u64::MAX];
         let mut pack = Pack(Vec::new());
@@ -346,8 +370,8 @@ mod tests {
         numbers.iter().for_each(|number| pack.number(*number));
         pack.0.extend_from_slice(&7u128.to_le_bytes());
         let mut from = Unpack(&pack.0);
-        texts.iter().copied().chain([long.as_str()]).for_each(|text| assert_eq!(from.text(), text));
+        texts.iter().copied().chain([long.as_str()]).for_each(|text| assert_eq!(&*from.text(), text));
         numbers.iter().for_each(|number| assert_eq!(from.number(), *number));
-        assert_eq!((from.wide(), from.byte(), from.text().as_str()), (7, 0, ""));
+        assert_eq!((from.wide(), from.byte(), &*from.text()), (7, 0, ""));
     }
 }

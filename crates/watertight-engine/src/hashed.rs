@@ -116,19 +116,20 @@ impl Sip {
 
     fn write(&mut self, bytes: &[u8]) {
         self.length += bytes.len() as u64;
-        let mut bytes = bytes;
-        while self.filled == 0
-            && let Some((eight, rest)) = bytes.split_first_chunk::<8>()
-        {
-            self.tail = u64::from_le_bytes(*eight);
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            // What is there, and the first bytes of the word; the others are there for the next.
+            let (word, bits) = (u64::from_le_bytes(*word), 8 * self.filled);
+            self.tail |= word << bits;
             self.take();
-            bytes = rest;
+            self.tail = word.checked_shr(64 - bits).unwrap_or(0);
         }
-        for byte in bytes {
+        for byte in rest {
             self.tail |= u64::from(*byte) << (8 * self.filled);
             self.filled += 1;
             if self.filled == 8 {
                 self.take();
+                (self.tail, self.filled) = (0, 0);
             }
         }
     }
@@ -137,7 +138,6 @@ impl Sip {
         self.v[3] ^= self.tail;
         self.rounds(2);
         self.v[0] ^= self.tail;
-        (self.tail, self.filled) = (0, 0);
     }
 
     fn end(mut self) -> Hash {
@@ -189,6 +189,13 @@ mod tests {
         let more: Vec<u8> = (0..15).collect();
         assert_eq!(of(&more)[..], 0x5493_e999_33b0_a811_7e08_ec0f_97cf_c3d9_u128.to_be_bytes());
         assert_eq!(of(&[0])[..], 0xda87_c1d8_6b99_af44_3476_5911_9b22_fc45_u128.to_be_bytes());
+        // However it comes.
+        let long: Vec<u8> = (0..63).collect();
+        for cut in 0..long.len() {
+            let mut sip = Sip::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+            [&long[..cut / 2], &long[cut / 2..cut], &long[cut..]].iter().for_each(|part| sip.write(part));
+            assert_eq!(sip.end().map(u64::to_le_bytes).concat(), of(&long), "{cut}");
+        }
     }
 
     #[test]
