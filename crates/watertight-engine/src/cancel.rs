@@ -176,10 +176,10 @@ impl Engine {
         }
         self.release_slot(task);
         if work_ended || !locked {
-            self.release_lock(task);
+            self.hold_ended(task);
         } else {
             let grace = self.agents.get(&agent).map_or(Span::ZERO, |agent| agent.settings.context_grace);
-            self.set_timer(task, Timer::LockGrace, Some(now + grace));
+            self.hold_until(task, now + grace);
         }
         self.pump(&agent);
     }

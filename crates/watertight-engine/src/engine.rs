@@ -239,7 +239,7 @@ impl Engine {
                 Timer::Retry => self.advance(task),
                 Timer::CancelWait => self.cancel_waited(task),
                 Timer::CancelGiveUp => self.cancel_given_up(task),
-                Timer::LockGrace => self.release_lock(task),
+                Timer::LockGrace => self.hold_ended(task),
                 Timer::Interrupted => self.interrupted_too_long(task),
                 Timer::Linger => self.let_go(task),
                 Timer::TakenAlong => self.taken_along(task),

@@ -191,7 +191,7 @@ impl Live {
 
     /// Something still has to happen for it, though it is over.
     pub(crate) fn is_owed(&self) -> bool {
-        self.row.cancel == Cancel::Owed || self.is_cut() || self.lock.is_some()
+        self.row.cancel == Cancel::Owed || self.is_cut() || self.lock.is_some() || self.row.holds_until().is_some()
     }
 
     /// Its row under its next version. A turn that may take the current one's place, and is not accepted, is left out.

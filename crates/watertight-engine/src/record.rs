@@ -226,7 +226,8 @@ pub struct Turn {
     pub phase: Phase,
     /// Why it waits, while it waits.
     pub waiting_on: Option<Reason>,
-    /// Not to be started before (backoff, or the agent's own Retry-After).
+    /// Not to be started before (backoff, or the agent's own Retry-After). Of a task that is over: until then nobody else gets the
+    /// session in which its agent may still be at work on it.
     pub not_before: Time,
     /// A turn that has not started by then has expired.
     pub expires: Time,
@@ -390,7 +391,16 @@ impl Row {
         self.outbox.owner(&self.principal)
     }
 
-    /// This turn started the task, which failed before any byte of it was sent: its messageId may be used again.
+    /// It is in the engine's hands: not over, or something is owed for it.
+    pub fn is_live(&self) -> bool {
+        !self.state.is_terminal() || self.cancel == Cancel::Owed || self.holds_until().is_some()
+    }
+
+    /// It is over, and its agent may still be at work on it in the one session that it has.
+    pub(crate) fn holds_until(&self) -> Option<Time> {
+        (self.state.is_terminal() && self.turn.not_before > Time::ZERO).then_some(self.turn.not_before)
+    }
+
     /// This turn is over, and no byte of its message was ever sent: its messageId may be used again.
     pub fn never_sent(&self, turn: u32) -> bool {
         let failed = match self.state {

@@ -13,7 +13,6 @@ use crate::ids::{Attempt, Key, TaskId};
 use crate::live::{Class, Live, Timer};
 use crate::output::Output;
 use crate::record::{Cancel, Delivery, Phase, Row, TaskState};
-use crate::settings::AgentSettings;
 
 impl Engine {
     pub(crate) fn restore(&mut self, mut rows: Vec<Row>, alive: &BTreeSet<(TaskId, Attempt)>, now: Time) {
@@ -47,7 +46,10 @@ impl Engine {
     fn adopt(&mut self, row: Row) {
         let task = row.task;
         // An agent that is not configured any more ends what it has, like one that is removed while we run.
-        self.agents.entry(row.agent.clone()).or_insert_with(|| Agent::removed(AgentSettings::default()));
+        if !self.agents.contains_key(&row.agent) {
+            let walls = self.settings.removed.get(&row.agent).cloned().unwrap_or_default();
+            self.agents.insert(row.agent.clone(), Agent::removed(walls));
+        }
         let context = self.contexts.of(&context_key(&row.principal, &row.agent, &row.context));
         context.refs += 1;
         context.remote = row.remote_context.clone().or(context.remote.take());
@@ -88,6 +90,13 @@ impl Engine {
                 let named = live.row.remote_context.is_some() && live.row.cancel == Cancel::None;
                 let agent = self.agents.get(&live.row.agent).map(|agent| &agent.settings);
                 let known = known || named && agent.is_some_and(|settings| settings.lookup);
+                let guess = !runs_here && live.row.delivery == Delivery::NotSent;
+                if guess {
+                    live.row.delivery = Delivery::MaybeDelivered;
+                }
+                if guess {
+                    self.save(task);
+                }
                 self.hold(task);
                 self.note_work(task);
                 self.set_timer(task, Timer::Deadline, Some(deadline));
@@ -113,6 +122,12 @@ impl Engine {
             return;
         }
         live.attempting = alive.contains(&(task, live.row.attempt));
+        if let Some(until) = live.row.holds_until().filter(|_| live.row.cancel != Cancel::Owed && !live.attempting) {
+            self.hold(task);
+            self.release_slot(task);
+            self.set_timer(task, Timer::LockGrace, Some(until));
+            return self.linger(task);
+        }
         if live.row.cancel != Cancel::Owed && !live.attempting {
             // It is here for its children alone.
             return self.linger(task);

@@ -266,6 +266,7 @@ impl Engine {
         live.row.changed = now;
         live.row.turn.phase = Phase::Ended;
         live.row.turn.waiting_on = None;
+        live.row.turn.not_before = Time::ZERO;
         let (took, waited) = (live.dispatched.map(|at| now.since(at)), live.waited);
         live.wants = None;
         if let Some(agent) = self.agents.get_mut(&live.row.agent) {
@@ -362,10 +363,30 @@ impl Engine {
         match grace.filter(|_| holds) {
             Some(grace) => {
                 self.release_slot(task);
-                self.set_timer(task, Timer::LockGrace, Some(self.now + grace));
+                self.hold_until(task, self.now + grace);
             }
             None => self.release(task),
         }
+    }
+
+    /// Its lock is given back then. A session that is one alone is also kept by the next engine.
+    pub(crate) fn hold_until(&mut self, task: TaskId, at: Time) {
+        self.set_timer(task, Timer::LockGrace, Some(at));
+        let Some(live) = self.live.get_mut(&task) else { return };
+        let native = self.agents.get(&live.row.agent).is_some_and(|agent| agent.settings.native_session);
+        if native && live.row.state.is_terminal() && live.row.turn.not_before != at {
+            live.row.turn.not_before = at;
+            self.save(task);
+        }
+    }
+
+    /// It has been held for long enough.
+    pub(crate) fn hold_ended(&mut self, task: TaskId) {
+        if let Some(live) = self.live.get_mut(&task).filter(|live| live.row.holds_until().is_some()) {
+            live.row.turn.not_before = Time::ZERO;
+            self.save(task);
+        }
+        self.release_lock(task);
     }
 
     pub(crate) fn release_slot(&mut self, task: TaskId) {

@@ -25,6 +25,9 @@ pub struct Settings {
     pub rate: rate::Params,
     /// The agents by name. One that is missing is unknown to callers; its running work goes on.
     pub agents: BTreeMap<AgentId, AgentSettings>,
+    /// Those that were configured once, and are not any more: what they still have keeps to their walls, also in a cell that is
+    /// loaded again. Of one that is not here either, the usual ones hold.
+    pub removed: BTreeMap<AgentId, AgentSettings>,
 }
 
 impl Default for Settings {
@@ -37,6 +40,7 @@ impl Default for Settings {
             weights: BTreeMap::new(),
             rate: rate::Params::default(),
             agents: BTreeMap::new(),
+            removed: BTreeMap::new(),
         }
     }
 }

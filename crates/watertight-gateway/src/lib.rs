@@ -109,16 +109,24 @@ pub struct CellLimits {
 
 impl Default for CellLimits {
     fn default() -> CellLimits {
-        let Settings { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate, agents: _ } =
-            Settings::default();
+        let Settings {
+            max_delegations,
+            max_behind,
+            max_queued_per_tenant,
+            max_outbox,
+            weights,
+            rate,
+            agents: _,
+            removed: _,
+        } = Settings::default();
         CellLimits { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate }
     }
 }
 
 impl CellLimits {
-    fn settings(self, agents: BTreeMap<AgentId, AgentSettings>) -> Settings {
+    fn settings(self, agents: BTreeMap<AgentId, AgentSettings>, removed: BTreeMap<AgentId, AgentSettings>) -> Settings {
         let CellLimits { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate } = self;
-        Settings { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate, agents }
+        Settings { max_delegations, max_behind, max_queued_per_tenant, max_outbox, weights, rate, agents, removed }
     }
 }
 

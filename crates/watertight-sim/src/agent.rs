@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use watertight_engine::ids::RemoteId;
+use watertight_engine::ids::{RemoteId, TaskId};
 use watertight_engine::input::CancelAnswer;
 use watertight_engine::record::TaskState;
 use watertight_policy::rng::Rng;
@@ -35,6 +35,8 @@ pub enum Behaviour {
     Garbles,
     /// Says 429, come back in a second.
     Paces,
+    /// Says that it is busy and did not take it.
+    Busy,
     /// Gives an id that belongs to another of its tasks.
     Borrows,
     /// Changes its id on the way.
@@ -73,6 +75,8 @@ pub struct Model {
     pub flaps: Option<Span>,
     /// More than this many at once, over all cells, and it says that it is busy.
     pub capacity: Option<u32>,
+    /// Nobody is there until it is woken, and again when nothing has come for so long.
+    pub sleeps: Option<Span>,
 }
 
 impl Model {
@@ -84,6 +88,7 @@ impl Model {
             obeys: Obedience::Stops,
             flaps: None,
             capacity: None,
+            sleeps: None,
         }
     }
 
@@ -125,6 +130,24 @@ impl Model {
     /// Takes no more than two at once.
     pub fn busy() -> Model {
         Model { capacity: Some(2), obeys: Obedience::Deaf, ..Model::of(&[(1, Behaviour::Completes)], 50, 300) }
+    }
+
+    /// Hibernates.
+    pub fn asleep() -> Model {
+        let behaviours = [(8, Behaviour::Completes), (1, Behaviour::Asks)];
+        Model { sleeps: Some(Span::from_secs(4)), ..Model::of(&behaviours, 50, 400) }
+    }
+
+    /// Breaks connections, and can be asked what became of a message.
+    pub fn findable() -> Model {
+        use Behaviour::{Asks, Completes, HangsSilent, Resets};
+        Model::of(&[(8, Completes), (4, Resets), (1, HangsSilent), (1, Asks)], 100, 900)
+    }
+
+    /// One session, which does one thing after the other.
+    pub fn session() -> Model {
+        use Behaviour::{Asks, Completes, Fails, Resets};
+        Model::of(&[(8, Completes), (1, Fails), (1, Asks), (1, Resets)], 20, 120)
     }
 
     /// Delegates what it is asked.
@@ -173,6 +196,14 @@ pub(crate) struct Side {
     next: u64,
     /// Its latest id: what a liar gives out once more.
     pub(crate) latest: Option<RemoteId>,
+    /// Which of its tasks, or none that can be named, each message began or went to.
+    pub(crate) by_message: BTreeMap<(TaskId, u32), RemoteId>,
+    /// What it was given last by each cell, and calls so.
+    pub(crate) at: BTreeMap<usize, (TaskId, RemoteId)>,
+    /// Somebody is there until then, if it sleeps at all.
+    pub(crate) awake_until: Time,
+    /// When it last started anew.
+    pub(crate) restarted: Option<Time>,
 }
 
 impl Side {
@@ -208,6 +239,7 @@ impl Side {
 
     /// It starts anew, and knows nothing of what it had not finished.
     pub(crate) fn restart(&mut self, now: Time) {
+        self.restarted = Some(now);
         self.works.retain(|_, work| work.canceled || work.ends.is_some_and(|(at, _)| at <= now));
     }
 }

@@ -357,15 +357,18 @@ impl World<'_> {
 
     fn told_task(&mut self, n: usize, open: &Open, task: TaskId) {
         let node = &mut self.nodes[n];
-        let Some(state) = node.disk.rows.get(&task).map(|row| row.state) else {
+        let Some(row) = node.disk.rows.get(&task) else {
             return self.broken(n, Some(task), "was given out and is not kept".into());
         };
+        let (state, never_sent) = (row.state, row.never_sent(row.turn.no));
         if let Some(tracked) = node.tracked.get_mut(&task) {
             tracked.given_out = true;
         }
         if let Asks::Takes { key, fingerprint, .. } = &open.asks {
             match node.disk.key(key) {
                 Some(known) if known.task == task && known.fingerprint == *fingerprint => {}
+                // It was never sent, so that another caller may already have begun it anew, in the same commit that ended it.
+                Some(known) if never_sent && known.fingerprint == *fingerprint => {}
                 known => self.broken(n, Some(task), format!("was given out for {}, kept as {known:?}", key.message_id)),
             }
         }
@@ -401,7 +404,9 @@ impl World<'_> {
     /// A turn is over, and its record durable.
     pub(crate) fn settled(&mut self, n: usize, task: TaskId, state: TaskState) {
         let kept = self.nodes[n].disk.rows.get(&task).map(|row| row.state);
-        if let Some(kept) = kept.filter(|kept| *kept != state) {
+        // It may have come to its end in the same commit in which it asked.
+        let went_on = |kept: TaskState| !state.is_terminal() && kept.is_terminal();
+        if let Some(kept) = kept.filter(|kept| *kept != state && !went_on(*kept)) {
             self.broken(n, Some(task), format!("shown as {} while its row says {}", state.as_str(), kept.as_str()));
         }
         self.shown(n, task, state);

@@ -301,7 +301,7 @@ impl World<'_> {
 
     fn reconfigure(&mut self, n: usize) {
         let scenario = self.scenario;
-        let mut agents: BTreeMap<AgentId, _> = BTreeMap::new();
+        let (mut agents, mut removed): (BTreeMap<AgentId, _>, BTreeMap<AgentId, _>) = Default::default();
         let node = &mut self.nodes[n];
         for (n, (name, player)) in self.names.iter().zip(&scenario.agents).enumerate() {
             let mut settings = player.settings.clone();
@@ -318,10 +318,11 @@ impl World<'_> {
             if node.rng.below(12) > 0 {
                 agents.insert(name.clone(), settings);
             } else {
+                removed.insert(name.clone(), player.settings.clone());
                 node.forgotten[n] = true;
             }
         }
-        node.settings = Arc::new(Settings { agents, ..(*node.settings).clone() });
+        node.settings = Arc::new(Settings { agents, removed, ..(*node.settings).clone() });
         let settings = node.settings.clone();
         self.offer(n, Input::Configured(settings));
     }

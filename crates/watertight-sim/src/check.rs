@@ -144,8 +144,13 @@ impl World<'_> {
     /// Nothing is known of it any more.
     pub(crate) fn untrack(&mut self, n: usize, task: TaskId) -> Option<Tracked> {
         let tracked = self.nodes[n].tracked.remove(&task)?;
+        let side = &mut self.sides[tracked.agent];
         for id in &tracked.works {
-            self.sides[tracked.agent].works.remove(id);
+            side.works.remove(id);
+        }
+        let messages: Vec<_> = side.by_message.range((task, 0)..=(task, u32::MAX)).map(|(of, _)| *of).collect();
+        for message in messages {
+            side.by_message.remove(&message);
         }
         for kid in &tracked.kids {
             self.kids.remove(kid);
@@ -172,8 +177,10 @@ impl World<'_> {
             None => Report::count(&mut tally.by_its_word, &word.to_lowercase()),
         }
         tally.cut += u64::from(row.cancel != Cancel::None && row.reason.is_some());
-        let drained = self.nodes[n].drained[tracked.agent];
-        if let Some(what) = over(&row, &tracked, drained) {
+        let (drained, forgotten) = (self.nodes[n].drained[tracked.agent], self.nodes[n].forgotten[tracked.agent]);
+        let calm = !drained && !forgotten;
+        let what = over(&row, &tracked, drained).or_else(|| self.lost(&row, &tracked).filter(|_| calm));
+        if let Some(what) = what {
             self.broken(n, Some(task), what);
         }
         // What is kept in memory alone, and was told, leaves none.
@@ -181,6 +188,20 @@ impl World<'_> {
         if notices > wanted || notices < wanted && row.durability == Durability::Durable {
             self.broken(n, Some(task), format!("left {notices} notices of its end, not {wanted}"));
         }
+    }
+
+    /// It ended for a reason that its agent, which can be woken or asked, gave none for.
+    fn lost(&self, row: &Row, tracked: &Tracked) -> Option<String> {
+        let (player, side) = (&self.scenario.agents[tracked.agent], &self.sides[tracked.agent]);
+        let reached = tracked.reached.iter().any(|(turn, _)| *turn == row.turn.no);
+        let remembers = side.restarted.is_none_or(|at| at < row.created);
+        if row.reason == Some(Reason::AgentConnectRefused) && player.model.sleeps.is_some() {
+            return Some("failed because its agent was asleep".to_owned());
+        }
+        // Nobody is asked for what is to end anyway, nor in a context that may be anybody's.
+        let asked = player.settings.lookup && row.remote_context.is_some() && row.cancel == Cancel::None;
+        let knows = row.reason == Some(Reason::OutcomeUnknown) && asked && reached && remembers;
+        knows.then(|| "nobody knows how it ended, and its agent does".to_owned())
     }
 
     /// What is left when nothing happens any more.

@@ -7,7 +7,7 @@ use watertight_engine::ids::{ContextKey, Key, Owner, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::outbox::Stored;
 use watertight_engine::output::Commit;
-use watertight_engine::record::{Cancel, Durability, Notice, Row, Save};
+use watertight_engine::record::{Durability, Notice, Row, Save};
 use watertight_policy::rng::Rng;
 use watertight_policy::time::Time;
 
@@ -179,7 +179,7 @@ impl Disk {
                 if let Some(before) = over {
                     broken(format!("{} is written over {}", row.state.as_str(), before.state.as_str()));
                 }
-                if !row.state.is_terminal() || row.cancel == Cancel::Owed {
+                if row.is_live() {
                     self.live.insert(row.task);
                 } else {
                     self.live.remove(&row.task);

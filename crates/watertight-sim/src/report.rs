@@ -50,6 +50,10 @@ pub struct Report {
     pub executions: u64,
     /// CancelTasks that reached an agent.
     pub cancels: u64,
+    /// Wake hooks that were called.
+    pub wakes: u64,
+    /// Messages whose agent was asked what became of them, and knew.
+    pub found: u64,
     /// Delegations in one engine's memory at once at most.
     pub held: u64,
     /// Virtual time that passed.

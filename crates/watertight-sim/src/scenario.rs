@@ -219,7 +219,7 @@ fn player(name: String, model: Model, settings: AgentSettings) -> Player {
     Player { name, model, settings }
 }
 
-/// The nth agent of a world: twelve kinds, again and again.
+/// The nth agent of a world: fifteen kinds, again and again.
 fn of_kind(n: usize) -> Player {
     let mut settings = AgentSettings {
         attempts: 3,
@@ -228,7 +228,7 @@ fn of_kind(n: usize) -> Player {
         interrupted_max: Span::from_secs(20),
         ..AgentSettings::default()
     };
-    let (kind, model) = match n % 12 {
+    let (kind, model) = match n % 15 {
         0 => ("well", Model::well()),
         1 => ("planner", Model::planning()),
         2 => ("slow", Model::slow()),
@@ -250,10 +250,27 @@ fn of_kind(n: usize) -> Player {
             settings.idempotent = true;
             ("idempotent", Model::dead())
         }
-        _ => {
+        11 => {
             settings.serialize = Serialize::None;
             ("deaf", Model { obeys: Obedience::Deaf, ..Model::slow() })
         }
+        12 => {
+            settings.wake = Some(Span::from_secs(2));
+            ("asleep", Model::asleep())
+        }
+        13 => {
+            settings.lookup = true;
+            ("findable", Model::findable())
+        }
+        _ => {
+            settings.native_session = true;
+            settings.serialize = Serialize::Agent;
+            settings.queue_overflow = true;
+            settings.bulkhead.max_in_flight = 1;
+            // Longer than anything that it does.
+            settings.context_grace = Span::from_secs(1);
+            ("session", Model::session())
+        }
     };
-    player(format!("{kind}-{}", n / 12), model, settings)
+    player(format!("{kind}-{}", n / 15), model, settings)
 }

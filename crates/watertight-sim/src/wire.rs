@@ -32,13 +32,38 @@ impl World<'_> {
         let takes = player.model.duration(&mut dice);
         let at_once: u32 = self.nodes.iter().map(|node| node.busy[agent]).sum();
         if player.model.capacity.is_some_and(|capacity| at_once >= capacity) {
-            behaviour = Behaviour::Paces;
+            behaviour = Behaviour::Busy;
+        }
+        let mut back = self.now + takes;
+        if let Some(awake) = player.model.sleeps {
+            let side = &mut self.sides[agent];
+            if side.awake_until < self.now {
+                (behaviour, back) = (Behaviour::Refuses, self.now + Span::from_millis(3));
+            } else {
+                side.awake_until = back + awake;
+            }
         }
         self.nodes[n].begins(task, attempt, agent);
-        if behaviour != Behaviour::Refuses {
-            self.reaches(n, task, turn, agent);
+        match behaviour {
+            Behaviour::Refuses => {}
+            // It did not take it, so it may be sent again.
+            Behaviour::Busy => self.tallies[agent].sent += 1,
+            Behaviour::Completes
+            | Behaviour::Fails
+            | Behaviour::Asks
+            | Behaviour::Message
+            | Behaviour::Rejects
+            | Behaviour::Delegates
+            | Behaviour::HangsKnown
+            | Behaviour::HangsSilent
+            | Behaviour::Resets
+            | Behaviour::Garbles
+            | Behaviour::Paces
+            | Behaviour::Borrows
+            | Behaviour::Renames
+            | Behaviour::EndsTwice
+            | Behaviour::GoesBack => self.reaches(n, task, turn, agent),
         }
-        let back = self.now + takes;
         let ends = match behaviour {
             Behaviour::Completes
             | Behaviour::Resets
@@ -51,7 +76,7 @@ impl World<'_> {
             Behaviour::Asks => Some((back, TaskState::InputRequired)),
             Behaviour::Rejects => Some((back, TaskState::Rejected)),
             Behaviour::HangsKnown | Behaviour::HangsSilent => None,
-            Behaviour::Message | Behaviour::Refuses | Behaviour::Garbles | Behaviour::Paces => {
+            Behaviour::Message | Behaviour::Refuses | Behaviour::Garbles | Behaviour::Paces | Behaviour::Busy => {
                 return self.short(n, &dispatch, behaviour, back);
             }
         };
@@ -64,10 +89,18 @@ impl World<'_> {
         };
         side.latest = Some(id.clone());
         side.works.insert(id.clone(), Work { ends, canceled: false });
+        side.by_message.insert((task, turn), id.clone());
         if let Some(tracked) = self.tracked(n, task) {
             tracked.works.push(id.clone());
         }
+        if player.settings.native_session {
+            self.takes_the_session(n, task, agent, &id);
+        }
         match behaviour {
+            // Where the agent can be asked, the same attempt does so.
+            Behaviour::Resets if player.settings.lookup && dispatch.remote_context.is_some() => {
+                return self.looks_up(n, &dispatch, agent);
+            }
             Behaviour::Resets => return self.short(n, &dispatch, behaviour, self.now + Span::from_millis(10)),
             Behaviour::HangsSilent => return,
             Behaviour::Delegates => self.delegates(n, &dispatch, agent, message, takes),
@@ -97,6 +130,7 @@ impl World<'_> {
             | Behaviour::Refuses
             | Behaviour::Garbles
             | Behaviour::Paces
+            | Behaviour::Busy
             | Behaviour::Borrows => {}
         }
         self.says(n, &dispatch, TaskState::Working, &id, 1, Span::from_millis(10));
@@ -171,6 +205,7 @@ impl World<'_> {
             (Behaviour::Resets, Reason::AgentReset),
             (Behaviour::Garbles, Reason::AgentMalformed),
             (Behaviour::Paces, Reason::AgentRateLimited),
+            (Behaviour::Busy, Reason::AgentRateLimited),
         ];
         let reason = reasons.iter().find(|(of, _)| *of == behaviour).map(|(_, reason)| *reason);
         let outcome = match reason {
@@ -178,7 +213,7 @@ impl World<'_> {
                 reason,
                 delivery: if behaviour == Behaviour::Refuses { Delivery::NotSent } else { Delivery::MaybeDelivered },
                 retry_after: (behaviour == Behaviour::Paces).then_some(Span::from_secs(1)),
-                busy: false,
+                busy: behaviour == Behaviour::Busy,
             }),
             None => Outcome::Replied(reply(TaskState::Completed, ReplyKind::Message, None)),
         };
@@ -191,10 +226,53 @@ impl World<'_> {
         let Some(agent) = self.names.iter().position(|name| *name == dispatch.agent) else { return };
         self.nodes[n].begins(task, attempt, agent);
         let life = self.nodes[n].life;
-        match dispatch.remote_task {
-            Some(id) => self.look(n, life, task, attempt, agent, &id),
+        match &dispatch.remote_task {
+            _ if self.scenario.agents[agent].settings.lookup => self.looks_up(n, &dispatch, agent),
+            Some(id) => self.look(n, life, task, attempt, agent, id),
             None => self.broken(n, Some(task), "is watched, and nobody knows how it is called".into()),
         }
+    }
+
+    /// The agent is asked what became of a turn's message.
+    fn looks_up(&mut self, n: usize, dispatch: &Dispatch, agent: usize) {
+        let Dispatch { task, turn, attempt, .. } = *dispatch;
+        let Some(id) = self.sides[agent].by_message.get(&(task, turn)).cloned() else {
+            let delivery = Delivery::MaybeDelivered;
+            let fault = Fault { reason: Reason::OutcomeUnknown, delivery, retry_after: None, busy: false };
+            let input = Input::Ended { task, attempt, outcome: Outcome::Failed(fault) };
+            return self.back(n, self.now + Span::from_millis(20), input, false);
+        };
+        self.report.found += 1;
+        self.says(n, dispatch, TaskState::Working, &id, 1, Span::from_millis(20));
+        let life = self.nodes[n].life;
+        self.later(Span::from_millis(30), Event::Looks { node: n, life, task, attempt, agent, id });
+    }
+
+    /// A session works on one thing at a time, for each cell.
+    fn takes_the_session(&mut self, n: usize, task: TaskId, agent: usize, id: &RemoteId) {
+        let side = &mut self.sides[agent];
+        let before = side.at.insert(n, (task, id.clone()));
+        let busy = before.filter(|(of, id)| *of != task && side.state(id, self.now) == Some(TaskState::Working));
+        if let Some((of, _)) = busy {
+            self.broken(n, Some(of), format!("is at work in a session that is sent {task}"));
+        }
+    }
+
+    /// Somebody calls an agent's wake hook, which does not always work.
+    pub(crate) fn wakes(&mut self, n: usize, agent: &AgentId) {
+        self.report.wakes += 1;
+        let Some(agent) = self.names.iter().position(|name| name == agent) else { return };
+        let node = &mut self.nodes[n];
+        let after = Span::from_millis(200 + node.rng.below(3_000));
+        if !node.one_in(4) {
+            self.later(after, Event::Wakes(agent));
+        }
+    }
+
+    pub(crate) fn woken(&mut self, agent: usize) {
+        let awake = self.scenario.agents[agent].model.sleeps.unwrap_or(Span::ZERO);
+        let side = &mut self.sides[agent];
+        side.awake_until = side.awake_until.max(self.now + awake);
     }
 
     pub(crate) fn look(&mut self, n: usize, life: u64, task: TaskId, attempt: Attempt, agent: usize, id: &RemoteId) {

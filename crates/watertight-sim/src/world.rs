@@ -67,6 +67,8 @@ pub(crate) enum Event {
     Back { node: usize, life: u64, input: Input, stubborn: bool },
     /// A watch looks again.
     Looks { node: usize, life: u64, task: TaskId, attempt: Attempt, agent: usize, id: RemoteId },
+    /// The hook of an agent has worked.
+    Wakes(usize),
     /// Something goes wrong.
     Happens(usize, Mishap),
     /// The next mishap of a cell is drawn.
@@ -267,8 +269,9 @@ impl<'a> World<'a> {
                     self.nodes[n].ends(task, attempt);
                 }
                 Output::Settled { task, state, .. } => self.settled(n, task, state),
-                Output::Publish { .. } | Output::Wake { .. } | Output::Rests { .. } => {}
+                Output::Publish { .. } | Output::Rests { .. } => {}
                 Output::Outbox(view) => self.reads(n, view),
+                Output::Wake { agent, .. } => self.wakes(n, &agent),
                 Output::Forget { task } => self.leaves(n, task),
             }
         }
@@ -316,6 +319,7 @@ impl<'a> World<'a> {
             Event::HangsUp { node, life, line } => self.hangs_up(node, life, line),
             Event::Back { node, life, input, stubborn } => self.comes_back(node, life, input, stubborn),
             Event::Looks { node, life, task, attempt, agent, id } => self.look(node, life, task, attempt, agent, &id),
+            Event::Wakes(agent) => self.woken(agent),
             Event::Happens(node, mishap) => self.mishap(node, mishap),
             Event::Brews(node) => self.brews(node),
         }

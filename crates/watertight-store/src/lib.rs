@@ -41,7 +41,7 @@ use std::sync::Arc;
 use watertight_engine::ids::{AgentId, ContextKey, Key, Owner, Principal, RemoteId, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::outbox;
-use watertight_engine::record::{Cancel, Notice, Row};
+use watertight_engine::record::{Notice, Row};
 use watertight_policy::time::{Span, Time};
 
 pub use error::{CommitError, OpenError, ReadError};
@@ -300,11 +300,6 @@ impl Store {
             Store::Memory(memory) => &memory.writer,
         }
     }
-}
-
-/// It is in the engine's hands: not over, or something is owed for it.
-fn is_live(row: &Row) -> bool {
-    !row.state.is_terminal() || row.cancel == Cancel::Owed
 }
 
 #[cfg(test)]

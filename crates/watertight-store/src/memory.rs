@@ -14,7 +14,6 @@ use watertight_engine::input::KnownKey;
 use watertight_engine::outbox;
 use watertight_engine::record::{Notice, Row, TaskState};
 
-use crate::is_live;
 use crate::words::{Body, ListQuery, Page, Record};
 use shelf::Shelf;
 pub use thread::MemoryStore;
@@ -28,7 +27,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Every delegation that is not terminal, or owes a cancel, by its id.
     pub(crate) fn load(&self) -> Vec<Row> {
-        self.read().rows().filter(|row| is_live(row)).cloned().collect()
+        self.read().rows().filter(|row| row.is_live()).cloned().collect()
     }
 
     /// One delegation.

@@ -37,7 +37,6 @@ use watertight_engine::record::Row;
 
 use crate::codes;
 use crate::error::{OpenError, ReadError};
-use crate::is_live;
 use crate::words::{Body, Lease, Record};
 use crate::writer::{Disk, Writer};
 use disk::{DELTA, Hand, MESSAGE, RECORD, Run, run_of};
@@ -103,7 +102,7 @@ impl SqliteStore {
             let stored = stored.query_map((), |row| names.row(row).map(|row| (row.task, row)))?;
             let mut rows: BTreeMap<TaskId, Row> = stored.collect::<rusqlite::Result<_>>()?;
             rows.extend(fresh.into_iter().map(|row| (row.task, row)));
-            Ok(rows.into_values().filter(is_live).collect())
+            Ok(rows.into_values().filter(Row::is_live).collect())
         })
     }
 

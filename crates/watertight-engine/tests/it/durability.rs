@@ -1,7 +1,9 @@
 //! Crashes, reloads, and a disk without room.
 
-use watertight_engine::input::CancelAnswer;
+use watertight_engine::ids::AgentId;
+use watertight_engine::input::{CancelAnswer, Input};
 use watertight_engine::record::{Cancel, Delivery, Save, TaskState};
+use watertight_engine::settings::Serialize;
 use watertight_policy::reason::Reason;
 
 use crate::world::World;
@@ -256,5 +258,29 @@ fn a_caller_asked_for_again_does_not_begin_anew_what_is_over_on_disk() {
         w.send_with("a", |s| s.known = World::known(1, never_sent));
         assert!(w.rows.is_empty() && w.cell.held() == 0, "{:?}", w.rows);
         w.told("0 line 1: t1 ? (replay)");
+    }
+}
+
+#[test]
+fn what_a_removed_agent_still_has_keeps_to_its_walls_in_a_cell_that_is_loaded_again() {
+    for remembered in [true, false] {
+        let mut w = World::with(|a| (a.bulkhead.max_in_flight, a.serialize) = (1, Serialize::Agent));
+        w.send("m1");
+        let _waits = ["m2", "m3"].map(|message| w.immediately(message));
+        let hotels = AgentId::new("hotels");
+        let mut without = (*w.settings).clone();
+        let walls = without.agents.remove(&hotels).unwrap();
+        if remembered {
+            without.removed.insert(hotels, walls);
+        }
+        w.settings = without.into();
+        w.give(Input::Configured(w.settings.clone()));
+        w.log.clear();
+        w.crash(true);
+        let sends = w.log.iter().filter(|line| line.contains("send")).count();
+        assert_eq!(sends, if remembered { 0 } else { 2 }, "{:?}", w.log);
+        w.replies(1, TaskState::Completed);
+        let sends = w.log.iter().filter(|line| line.contains("send")).count();
+        assert_eq!(sends, if remembered { 1 } else { 2 }, "{:?}", w.log);
     }
 }

@@ -73,6 +73,27 @@ fn nothing_is_sent_while_what_was_sent_may_still_run() {
 }
 
 #[test]
+fn a_restart_does_not_forget_what_may_still_run() {
+    for process in [false, true] {
+        let mut world = World::with(native);
+        without_budget(&mut world, "first");
+        world.send_with("second", |s| (s.want, s.budget) = (Want::Accepted, Default::default()));
+        world.fails(1, Reason::AgentReset, Delivery::MaybeDelivered);
+        for _ in 0..3 {
+            world.after(9_000);
+            world.attempts.clear();
+            world.crash(!process);
+        }
+        assert!(!world.log.iter().any(|line| line.contains("send t2")), "{:?}", world.log);
+        assert!(world.row(1).is_live(), "it is over, and holds the session");
+        world.log.clear();
+        world.after(3_000);
+        world.told("30000 send t2 #1 turn 1");
+        assert!(!world.row(1).is_live());
+    }
+}
+
+#[test]
 fn what_surely_did_not_reach_it_keeps_nobody_waiting() {
     let mut world = World::with(native);
     without_budget(&mut world, "first");

@@ -337,9 +337,7 @@ impl World {
         if !alive {
             self.rows.retain(|_, row| row.durability == Durability::Durable);
         }
-        let rows = self.rows.values().filter(|row| {
-            !row.state.is_terminal() || row.cancel.as_str() == "owed" || self.ended_parents.contains(&row.task)
-        });
+        let rows = self.rows.values().filter(|row| row.is_live() || self.ended_parents.contains(&row.task));
         let rows: Vec<Row> = rows.cloned().collect();
         let empty = Cell::new(self.settings.clone(), 7);
         let salvaged = std::mem::replace(&mut self.cell, empty).salvage();

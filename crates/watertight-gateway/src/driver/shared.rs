@@ -146,13 +146,13 @@ impl Shared {
 
     /// The cell's settings with the agents as they are configured now.
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        let known = self.all_known().into_iter().filter(|(_, known)| !known.removed);
-        let with_drain = |(name, known): (AgentId, Arc<Known>)| {
-            let drain = self.drains.of(&name);
-            (name, AgentSettings { drain, ..known.spec.engine.clone() })
-        };
-        let agents = known.map(with_drain).collect();
-        Arc::new(self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone().settings(agents))
+        let (mut agents, mut removed) = (BTreeMap::new(), BTreeMap::new());
+        for (name, known) in self.all_known() {
+            let drain = if known.removed { None } else { self.drains.of(&name) };
+            let to = if known.removed { &mut removed } else { &mut agents };
+            to.insert(name, AgentSettings { drain, ..known.spec.engine.clone() });
+        }
+        Arc::new(self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone().settings(agents, removed))
     }
 
     /// Other limits for the next settings.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use watertight_a2a::record::Record;
 use watertight_engine::ids::{AgentId, ContextKey, Fingerprint, Key, Principal, RemoteId, TaskId};
 use watertight_engine::input::{KnownKey, Submission};
-use watertight_engine::record::{Cancel, Row, Save};
+use watertight_engine::record::{Row, Save};
 use watertight_policy::time::{Span, Time};
 use watertight_store::ListQuery;
 
@@ -216,11 +216,10 @@ impl Shelf {
         self.lock().remotes.get(&(remote_task.clone(), agent.clone())).copied()
     }
 
-    /// Every delegation that is not over, or owes a cancel.
+    /// Every delegation that is not over, or for which something is owed.
     pub(crate) fn live(&self) -> Vec<Row> {
-        let is_live = |row: &Row| !row.state.is_terminal() || row.cancel == Cancel::Owed;
         let inside = self.lock();
-        let rows = inside.tasks.values().map(|delegation| &delegation.row).filter(|row| is_live(row));
+        let rows = inside.tasks.values().map(|delegation| &delegation.row).filter(|row| row.is_live());
         rows.map(|row| Row::clone(row)).collect()
     }
 

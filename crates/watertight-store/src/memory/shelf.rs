@@ -10,7 +10,6 @@ use watertight_engine::outbox;
 use watertight_engine::record::{Notice, Row, Save, TaskState};
 use watertight_policy::time::Time;
 
-use crate::is_live;
 use crate::queue::{PruneAsk, PruneStep};
 use crate::words::{Body, Record, Write};
 
@@ -212,7 +211,7 @@ impl Shelf {
         if let Some(parent) = row.parent {
             self.parents.insert((parent, row.task));
         }
-        if !is_live(row) {
+        if !row.is_live() {
             self.ended.insert(at);
         }
     }

@@ -12,7 +12,6 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
 use crate::codes;
-use crate::is_live;
 
 /// What [`Names::row`] reads, in this order. Goes with `FROM delegation d JOIN pair p ON p.id = d.pair`.
 macro_rules! columns {
@@ -58,7 +57,7 @@ pub(super) fn insert(statement: &mut CachedStatement<'_>, row: &Row, pair: i64) 
         codes::cancel(row.cancel),
         codes::reply(row.reply),
         codes::beside(row).map(codes::state),
-        is_live(row),
+        row.is_live(),
         time(row.changed),
         row.attempt.0,
         turn.no,
@@ -97,7 +96,7 @@ pub(super) fn update(statement: &mut CachedStatement<'_>, row: &Row, at: i64) ->
         codes::cancel(row.cancel),
         codes::reply(row.reply),
         codes::beside(row).map(codes::state),
-        is_live(row),
+        row.is_live(),
         time(row.changed),
         row.attempt.0,
         turn.no,

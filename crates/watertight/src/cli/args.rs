@@ -246,7 +246,7 @@ pub(super) struct SimulateArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum SimulateCommand {
-    /// Callers of every kind, agents of twelve (well, slow, moody, dead, flapping, lying, busy, delegating, …), disks that
+    /// Callers of every kind, agents of fifteen kinds (well, slow, moody, dead, flapping, lying, busy, delegating, …), disks that
     /// are slow and fail, and processes that die.
     ///
     /// The same seed is the same run. What must hold is looked at after every step. Exit code 1 if an invariant broke:

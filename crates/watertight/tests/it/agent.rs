@@ -61,6 +61,8 @@ struct Task {
     state: &'static str,
     text: String,
     output: Option<String>,
+    /// What its callers said.
+    heard: Vec<Value>,
     /// Every update so far, for streams and subscribers to follow.
     updates: Vec<Value>,
 }
@@ -138,6 +140,13 @@ fn answer(work: &Arc<Work>, request: &Received, wire: &mut Wire) -> After {
             let task = work.tasks().get(id_of(params)).map(|t| t.json(id_of(params)));
             known(task, wire)
         }
+        "ListTasks" => {
+            let tasks = work.tasks();
+            let inside = tasks.iter().filter(|(_, task)| params["contextId"] == task.context.as_str());
+            let listed: Vec<Value> = inside.map(|(id, task)| task.with_history(id)).collect();
+            drop(tasks);
+            wire.ok(&json!({"tasks": listed, "nextPageToken": "", "pageSize": 50, "totalSize": listed.len()}))
+        }
         "CancelTask" => cancel(work, id_of(params), wire),
         _ => wire.error(-32601, "method not found"),
     }
@@ -162,10 +171,18 @@ fn begin(work: &Arc<Work>, params: &Value) -> Option<String> {
         let context = message["contextId"].as_str().map_or_else(|| format!("context-of-{id}"), str::to_owned);
         tasks.insert(
             id.clone(),
-            Task { context, state: "SUBMITTED", text: String::new(), output: None, updates: Vec::new() },
+            Task {
+                context,
+                state: "SUBMITTED",
+                text: String::new(),
+                output: None,
+                heard: Vec::new(),
+                updates: Vec::new(),
+            },
         );
         id
     };
+    tasks.get_mut(&id)?.heard.push(message.clone());
     drop(tasks);
     let steps = (work.script)(message["parts"][0]["text"].as_str().unwrap_or(""));
     let (work, turn) = (work.clone(), id.clone());
@@ -299,6 +316,12 @@ impl Task {
             });
         }
         status
+    }
+
+    fn with_history(&self, id: &str) -> Value {
+        let mut task = self.json(id);
+        task["history"] = json!(self.heard);
+        task
     }
 
     fn json(&self, id: &str) -> Value {

@@ -23,6 +23,15 @@ use crate::peer::{After, Card, Peer, Received, Wire};
 
 const AGENTS: [&str; 5] = ["steady", "stuck", "frozen", "vague", "keen"];
 
+/// Those that can be asked which task a message began.
+const ASKABLE: [&str; 3] = ["steady", "stuck", "frozen"];
+
+/// The callers of these want their task to end, and ask for that once.
+fn is_canceled(message: &str) -> bool {
+    let n: usize = message.trim_start_matches("chaos-").parse().unwrap();
+    n / AGENTS.len() % 4 == 3
+}
+
 /// How much of it.
 struct Size {
     delegations: usize,
@@ -92,7 +101,11 @@ impl Known {
             }
             let agent = AGENTS[n % AGENTS.len()];
             let message = format!("chaos-{n}");
-            let said = json!({"messageId": message, "role": "ROLE_USER", "parts": [{"text": format!("take {}", n * 7 % 300)}]});
+            // In a context of its own, in which its agent can be asked for it.
+            let said = json!({
+                "messageId": message, "contextId": format!("talk-{n}"), "role": "ROLE_USER",
+                "parts": [{"text": format!("take {}", n * 7 % 300)}],
+            });
             let blocking = json!({"message": said});
             let at_once = json!({"message": said, "configuration": {"returnImmediately": true}});
             match n / AGENTS.len() % 4 {
@@ -210,6 +223,9 @@ fn play(size: Size) -> String {
         if *name == "keen" {
             settings.extend(["idempotent = true", "attempts = 5"]);
         }
+        if ASKABLE.contains(name) {
+            settings.push("lookup = true");
+        }
         config = config.agent(name, url, &settings);
     }
     let mut gateway = config.start();
@@ -244,7 +260,7 @@ fn play(size: Size) -> String {
 
     let client = gateway.client();
     let given = known.given.into_inner().unwrap();
-    let (mut ended, mut unknown) = (BTreeMap::new(), BTreeMap::new());
+    let (mut ended, mut unknown) = (BTreeMap::new(), BTreeMap::<&str, Vec<&str>>::new());
     for ((agent, message), tasks) in &given {
         assert_eq!(tasks.len(), 1, "{message} to {agent} has more than one task: {tasks:?}");
         for id in tasks {
@@ -253,10 +269,9 @@ fn play(size: Size) -> String {
             let reason = metadata["reason"].as_str().unwrap_or("by its word").to_owned();
             if reason == "outcome_unknown" {
                 assert_ne!(metadata["delivery"], "not_sent", "what was queued is not lost: {task}");
-                let n: usize = message.trim_start_matches("chaos-").parse().unwrap();
                 // What may be sent again is, unless its caller wants it to end.
-                assert!(*agent != "keen" || n / AGENTS.len() % 4 == 3, "{message} to keen is given up: {task}");
-                *unknown.entry(*agent).or_insert(0) += 1;
+                assert!(*agent != "keen" || is_canceled(message), "{message} to keen is given up: {task}");
+                unknown.entry(*agent).or_default().push(message);
             }
             *ended.entry((*agent, state(&task).to_owned(), reason)).or_insert(0) += 1;
         }
@@ -285,11 +300,15 @@ fn play(size: Size) -> String {
         writeln!(tally, "{:>6}  {name:<8} messages sent, each at most {most} times", times.len()).unwrap();
         assert!(most == 1 || *name == "keen", "{name} was sent something twice: {times:?}\n{tally}");
         // Of what was on its way when the gateway died, and has no name there, nobody knows; of nothing else.
-        let nameless = unknown.get(name).copied().unwrap_or(0);
-        assert!(nameless <= kills * in_flight, "{nameless} of {name} are unknown\n{tally}");
+        let nameless = unknown.get(name).cloned().unwrap_or_default();
+        assert!(nameless.len() <= kills * in_flight, "{nameless:?} of {name} are unknown\n{tally}");
+        // Who can be asked tells, unless the gateway died between its own word and the first byte.
+        let told = |message: &str| ASKABLE.contains(name) && !is_canceled(message) && times.contains_key(message);
+        let silent: Vec<&&str> = nameless.iter().filter(|message| told(message)).collect();
+        assert!(silent.is_empty(), "{name} has {silent:?}, and was not asked well\n{tally}");
     }
     // What the gateway ended and the agent was at is stopped, unless nobody knows its name there.
-    let nameless = |name| unknown.get(name).copied().unwrap_or(0);
+    let nameless = |name| unknown.get(name).map_or(0, Vec::len);
     for (name, agent) in [("steady", &steady), ("stuck", &stuck)] {
         eventually(Duration::from_secs(20), &format!("{name} was told to stop"), || {
             (agent.running() <= nameless(name)).then_some(())
