@@ -30,9 +30,12 @@ pub(super) async fn run(
     home: &Path,
 ) -> Result<Report, Error> {
     let agents = start_agents(children).await?;
-    let gateway = match options.mode {
-        Mode::Walls => Some(start_gateway(children, home, &agents, options.port).await?),
-        Mode::WithoutWalls | Mode::Direct => None,
+    let (gateway, plain) = match options.mode {
+        Mode::Walls => {
+            let gateway = start_gateway(children, home, &agents, options.port).await?;
+            (Some(gateway), Some(start_agent(children, "yardstick", Agent::Fx).await?))
+        }
+        Mode::WithoutWalls | Mode::Direct => (None, None),
     };
     let doors = match &gateway {
         Some(url) => Agent::ALL.map(|agent| format!("{url}/agents/{agent}")),
@@ -43,7 +46,7 @@ pub(super) async fn run(
     let watcher = Watcher::new(gateway.as_deref(), agents.each_ref().map(String::as_str));
     let shared_pool = options.mode == Mode::WithoutWalls;
     let doors = doors.each_ref().map(String::as_str);
-    let orchestrator = Arc::new(Orchestrator::new(Clock::start(), doors, shared_pool));
+    let orchestrator = Arc::new(Orchestrator::new(Clock::start(), doors, plain.as_deref(), shared_pool));
     let alarm = Alarm::set(orchestrator.clock);
     let view = View { mode: options.mode, schedule, gateway, color: options.color };
     let trips = async {
@@ -76,12 +79,16 @@ pub(super) async fn run(
 async fn start_agents(children: &mut Children) -> Result<[String; 3], Error> {
     let mut urls = [const { String::new() }; 3];
     for (url, agent) in urls.iter_mut().zip(Agent::ALL) {
-        let latency = agent.normal_latency().as_millis().to_string();
-        let arguments =
-            ["demo-agent", "--name", agent.name(), "--port", "0", "--latency-ms", &latency, "--exit-with-stdin"];
-        *url = children.start(agent.name(), &arguments).await?;
+        *url = start_agent(children, agent.name(), agent).await?;
     }
     Ok(urls)
+}
+
+async fn start_agent(children: &mut Children, name: &str, agent: Agent) -> Result<String, Error> {
+    let latency = agent.normal_latency().as_millis().to_string();
+    let arguments =
+        ["demo-agent", "--name", agent.name(), "--port", "0", "--latency-ms", &latency, "--exit-with-stdin"];
+    children.start(name, &arguments).await
 }
 
 async fn start_gateway(children: &mut Children, home: &Path, agents: &[String; 3], port: u16) -> Result<String, Error> {

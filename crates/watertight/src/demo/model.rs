@@ -184,10 +184,18 @@ impl Trip {
     }
 }
 
+/// An exchange as small as a refusal, with a process that does nothing else: what it takes on this machine, at this moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plain {
+    pub(super) made: Duration,
+    pub(super) took: Duration,
+}
+
 /// Everything that happened, in the order in which it ended.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     pub(super) calls: Vec<Call>,
     pub(super) trips: Vec<Trip>,
+    pub(super) plain: Vec<Plain>,
     pub(super) last_answer: String,
 }

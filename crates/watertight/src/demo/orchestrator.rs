@@ -15,12 +15,14 @@ use watertight_policy::reason::{Kind, Reason};
 
 use super::client::Client;
 use super::clock::Clock;
-use super::model::{Agent, Answer, Call, GIVE_UP, Outcome, POOL, Phase, Records, TRIP_BUDGET, Trip};
+use super::model::{Agent, Answer, Call, GIVE_UP, Outcome, POOL, Phase, Plain, Records, TRIP_BUDGET, Trip};
 
 pub(super) struct Orchestrator {
     pub(super) clock: Clock,
     /// In the order of `Agent::ALL`.
     lines: [Client; 3],
+    /// To a process that answers at once: what refusals are measured against.
+    plain: Option<Client>,
     pool: Option<Arc<Semaphore>>,
     records: Mutex<Records>,
 }
@@ -41,10 +43,11 @@ struct Offer {
 
 impl Orchestrator {
     /// With a shared pool, all calls to all agents take their slots from it: the run without walls.
-    pub(super) fn new(clock: Clock, urls: [&str; 3], shared_pool: bool) -> Orchestrator {
+    pub(super) fn new(clock: Clock, urls: [&str; 3], plain: Option<&str>, shared_pool: bool) -> Orchestrator {
         Orchestrator {
             clock,
             lines: urls.map(Client::new),
+            plain: plain.map(Client::new),
             pool: shared_pool.then(|| Arc::new(Semaphore::new(POOL))),
             records: Mutex::new(Records::default()),
         }
@@ -62,7 +65,8 @@ impl Orchestrator {
     pub(super) async fn trip(&self, number: u64, phase: Phase) {
         let arrived = self.clock.now();
         let [flights, hotels, fx] = Agent::ALL.map(|agent| self.ask(agent, number, phase, arrived));
-        let offers: [Option<Offer>; 3] = tokio::join!(flights, hotels, fx).into();
+        let (flights, hotels, fx, ()) = tokio::join!(flights, hotels, fx, self.exchange(number, arrived));
+        let offers = [flights, hotels, fx];
         let answer = match offers.iter().flatten().count() {
             0 => Answer::Nothing,
             3 => Answer::Full,
@@ -72,6 +76,23 @@ impl Orchestrator {
         let mut records = self.records();
         records.trips.push(Trip { phase, arrived, answered: self.clock.now(), answer });
         records.last_answer = said;
+    }
+
+    /// Beside a trip's calls: a message like the one to hotels, to a process that turns it down as soon as it has read it.
+    async fn exchange(&self, number: u64, arrived: Duration) {
+        let Some(client) = &self.plain else { return };
+        let mut message = request(Agent::Hotels, number, TRIP_BUDGET);
+        message["method"] = "GetExtendedAgentCard".into();
+        let made = self.clock.now();
+        tokio::select! {
+            answer = client.post("", &message) => {
+                if answer.is_ok() {
+                    let took = self.clock.now().saturating_sub(made);
+                    self.records().plain.push(Plain { made, took });
+                }
+            }
+            () = self.clock.sleep_until(arrived + GIVE_UP) => {}
+        }
     }
 
     /// Makes one of a trip's calls and writes down how it ended.

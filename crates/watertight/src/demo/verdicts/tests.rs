@@ -1,7 +1,7 @@
 //! Verdicts on runs that were made up: one that holds, and the same with one thing wrong at a time.
 
 use super::*;
-use crate::demo::model::{Records, Schedule};
+use crate::demo::model::{Plain, Records, Schedule};
 use crate::demo::report::Late;
 
 const fn ms(ms: u64) -> Duration {
@@ -36,6 +36,7 @@ fn good() -> Facts {
     let trip = |answer| Trip { phase: Phase::During, arrived: ms(10_000), answered: ms(15_710), answer };
     let work = |from, to| Work { started: ms(from), ended: Some(ms(to)) };
     let ran = vec![work(10_001, 15_702), work(18_001, 23_706), work(26_001, 27_499), work(28_001, 29_499)];
+    let plain = (0..80).map(|n| Plain { made: ms(n * 250), took: ms(1) }).collect();
     Facts {
         mode: Mode::Walls,
         schedule: Schedule { trips: 120, fault_from: 40, fault_to: 80 },
@@ -43,7 +44,12 @@ fn good() -> Facts {
         fault_to: ms(19_940),
         slots_full: Some(ms(11_800)),
         pool_full: None,
-        records: Records { calls, trips: vec![trip(Answer::Partial), trip(Answer::Full)], last_answer: String::new() },
+        records: Records {
+            calls,
+            plain,
+            trips: vec![trip(Answer::Partial), trip(Answer::Full)],
+            last_answer: String::new(),
+        },
         hotels: HotelsLog { work: ran, canceled: 2, still_running: 0 },
         late: Late::default(),
     }
@@ -65,7 +71,7 @@ fn a_good_run_passes_every_verdict() {
             "p99 204 ms before, 204 ms during the fault; 40 of 40 ok",
             "after 1.86 s",
             "2 refused, the longest waited 503 ms",
-            "open after 6.06 s; 2 refused, p50 1.0 ms, p99 2.0 ms",
+            "open after 6.06 s; 2 refused, p50 1.0 ms, p99 2.0 ms; bare p50 1.0 ms, p99 1.0 ms",
             "2 cut, between 5.701 s and 5.705 s",
             "2 cut, 2 cancelled, 0 still running at the end",
             "slowest of 2 trips 5.710 s; 0 got nothing",
@@ -90,7 +96,7 @@ fn each_wrong_thing_fails_its_own_verdict() {
     });
     check("slots_full", |f| f.slots_full = Some(ms(12_000)));
     check("refused_by_bulkhead", |f| f.records.calls.push(refused(11_000, 551, "bulkhead_full")));
-    check("refused_by_breaker", |f| f.records.calls.push(refused(16_500, 6, "breaker_open")));
+    check("refused_by_breaker", |f| f.records.calls.push(refused(16_500, 7, "breaker_open")));
     check("cut_at_deadline", |f| f.records.calls[80 * 2].ended += ms(200));
     check("cancelled", |f| f.hotels.canceled = 1);
     check("answered", |f| f.records.trips[0].answer = Answer::Nothing);
@@ -103,6 +109,21 @@ fn a_neighbour_that_was_slower_before_the_fault_is_no_failure() {
     let mut facts = good();
     facts.records.calls.push(call(Agent::Fx, Phase::Before, 9_000, 282, Outcome::Ok));
     assert_eq!(failing(&facts), Vec::<&str>::new());
+}
+
+#[test]
+fn a_refusal_is_measured_against_a_bare_exchange_of_the_same_time() {
+    let cold = |facts: &mut Facts, from: usize| facts.records.plain[from..].iter_mut().for_each(|one| one.took = ms(5));
+    let mut facts = good();
+    facts.records.calls.push(refused(18_600, 9, "breaker_open"));
+    cold(&mut facts, 76);
+    assert_eq!(failing(&facts), ["refused_by_breaker"], "what came later says nothing of it");
+    cold(&mut facts, 64);
+    assert_eq!(failing(&facts), Vec::<&str>::new());
+    facts.records.calls.push(refused(18_700, 11, "breaker_open"));
+    assert_eq!(failing(&facts), ["refused_by_breaker"], "really slow");
+    facts.records.plain.clear();
+    assert!(failing(&facts).contains(&"refused_by_breaker"), "nothing to measure against");
 }
 
 #[test]
@@ -130,7 +151,7 @@ fn the_collapse_counts_trips_from_16_s_on() {
 fn a_busy_machine_is_not_the_gateway_s_fault_and_a_late_gateway_not_the_machine_s() {
     let mut facts = good();
     facts.records.calls.push(refused(12_000, 900, "bulkhead_full"));
-    facts.records.calls.push(refused(18_600, 9, "breaker_open"));
+    facts.records.calls.push(refused(18_600, 10, "breaker_open"));
     facts.records.calls.push(call(Agent::Hotels, Phase::During, 19_000, 6_050, Outcome::Unanswered));
     facts.records.trips[0].answered = ms(16_120);
     facts.hotels.canceled = 3;
