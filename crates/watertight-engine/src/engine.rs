@@ -308,7 +308,7 @@ impl Engine {
     }
 
     pub(crate) fn refuse_line(&mut self, line: LineId, agent: &AgentId, reason: Reason, again: Option<Time>) {
-        self.answer(line, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound: None, cause: None }));
+        self.answer(line, Answer::Refused(Refusal { reason, agent: agent.clone(), again, cause: None }));
     }
 
     pub(crate) fn set_timer(&mut self, task: TaskId, timer: Timer, at: Option<Time>) {

@@ -175,8 +175,6 @@ pub struct Refusal {
     pub agent: AgentId,
     /// Not worth trying before.
     pub again: Option<Time>,
-    /// For `queue_full`: which of the bounds.
-    pub bound: Option<Bound>,
     /// What else there is to say beside the reason.
     pub cause: Option<Box<Cause>>,
 }
@@ -212,6 +210,8 @@ pub enum Cause {
     Ended(TaskId),
     /// So many in such a time, from this agent.
     Rate(AgentId, rate::Params),
+    /// As many wait as may.
+    Full(Bound),
 }
 
 /// A budget that did not suffice.

@@ -6,7 +6,7 @@ use watertight_policy::time::Time;
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::live::{Line, Place, Timer};
-use crate::output::{Answer, Output, Refusal};
+use crate::output::{Answer, Cause, Output, Refusal};
 use crate::queue::Full;
 
 impl Engine {
@@ -38,9 +38,10 @@ impl Engine {
         let agent = live.row.agent.clone();
         let lines = std::mem::take(&mut live.lines);
         let (parent, key, previous) = (live.row.parent, live.keys.pop(), live.previous.take());
+        let again = again.filter(|at| *at > now);
         for line in lines {
-            let again = again.filter(|at| *at > now);
-            self.answer(line.id, Answer::Refused(Refusal { reason, agent: agent.clone(), again, bound, cause: None }));
+            let cause = bound.map(|bound| Box::new(Cause::Full(bound)));
+            self.answer(line.id, Answer::Refused(Refusal { reason, agent: agent.clone(), again, cause }));
         }
         if let Some(key) = key {
             self.keys.remove(key);

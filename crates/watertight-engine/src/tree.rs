@@ -163,13 +163,8 @@ impl Engine {
 
     /// What a message may spend, and for whom. Nothing is charged yet.
     pub(crate) fn above(&self, s: &Submission) -> Result<Above, Refusal> {
-        let refuse = |reason, cause| Refusal {
-            reason,
-            agent: s.agent.clone(),
-            again: None,
-            bound: None,
-            cause: Some(Box::new(cause)),
-        };
+        let refuse =
+            |reason, cause| Refusal { reason, agent: s.agent.clone(), again: None, cause: Some(Box::new(cause)) };
         let parents = self.parents(s).map_err(|ended| refuse(Reason::ParentEnded, Cause::Ended(ended)))?;
         let row = |task: TaskId| self.live.get(&task).map(|live| &live.row);
         let told: Vec<(&Row, Budget)> = parents

@@ -10,7 +10,7 @@ use http::StatusCode;
 use watertight_a2a::error::{A2a, Detail as Datum, Error, INVALID_PARAMS, WATERTIGHT};
 use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, TaskId};
-use watertight_engine::output::{Bound, Cause};
+use watertight_engine::output::Cause;
 use watertight_engine::record::Delivery;
 use watertight_engine::settings::AgentSettings;
 use watertight_policy::reason::{Kind, Reason};
@@ -146,12 +146,9 @@ impl Problem {
     /// Why there is no task. `walls`: the agent's limits, for the text.
     pub fn declined(declined: Declined, agent: &AgentId, task: Option<&str>, walls: Option<&AgentSettings>) -> Problem {
         match declined {
-            Declined::Refused { reason, agent, retry_after, bound, cause: why } => {
+            Declined::Refused { reason, agent, retry_after, cause: why } => {
                 let why = why.as_deref();
-                let text = match bound {
-                    Some(bound) => full_text(&agent, bound),
-                    None => refusal_text(reason, &agent, walls, why),
-                };
+                let text = refusal_text(reason, &agent, walls, why);
                 let mut problem = Problem::refusal(reason, text);
                 problem.error = problem.error.agent(agent.as_str());
                 if let Some(why) = why {
@@ -248,16 +245,6 @@ fn refusal_text(reason: Reason, agent: &AgentId, walls: Option<&AgentSettings>, 
         Some(limit) => format!("agent {agent}: {said} ({limit}). Nothing was sent."),
         None => format!("agent {agent}: {said}. Nothing was sent."),
     }
-}
-
-/// Which of the bounds on what waits was met.
-fn full_text(agent: &AgentId, bound: Bound) -> String {
-    let which = match bound {
-        Bound::Agent(limit) => format!("{limit} wait for it already (max_queued)"),
-        Bound::Caller(limit) => format!("{limit} of this caller's wait for it already (max_queued_per_caller)"),
-        Bound::Tenant(limit) => format!("{limit} of this tenant's wait for agents already (max_queued_per_tenant)"),
-    };
-    format!("agent {agent}: {}: {which}. Nothing was sent.", first_sentence(Reason::QueueFull))
 }
 
 fn refusal_limit(reason: Reason, walls: &AgentSettings) -> Option<String> {

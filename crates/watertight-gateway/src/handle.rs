@@ -24,7 +24,7 @@ use watertight_a2a::call::SendPeek;
 use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, RemoteId, TaskId};
 use watertight_engine::input::{self, Input, KnownKey, Named, Submission, WireBudget, WireQueue};
-use watertight_engine::output::{Bound, Cause};
+use watertight_engine::output::Cause;
 use watertight_engine::record::{Durability, Outbox, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -125,8 +125,6 @@ pub enum Declined {
         agent: AgentId,
         /// Not worth trying before.
         retry_after: Option<Span>,
-        /// For `queue_full`: which of the bounds.
-        bound: Option<Bound>,
         /// Which limit it was, and whose.
         cause: Option<Box<Cause>>,
     },
@@ -441,7 +439,7 @@ impl Handle {
         self.shared.metrics.refused(agent, known, reason);
         let soon = matches!(reason, Reason::CellOverloaded | Reason::StoreUnavailable);
         let retry_after = soon.then(|| Span::from_millis(1_000));
-        Declined::Refused { reason, agent: agent.clone(), retry_after, bound: None, cause: None }
+        Declined::Refused { reason, agent: agent.clone(), retry_after, cause: None }
     }
 
     fn open_for_work(&self, agent: &AgentId, volatile: bool) -> Result<(), Declined> {

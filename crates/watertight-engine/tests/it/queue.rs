@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use watertight_engine::ids::{AgentId, Attempt};
 use watertight_engine::input::{Fault, Input, Outcome, Want};
-use watertight_engine::output::Bound;
+use watertight_engine::output::{Bound, Cause};
 use watertight_engine::record::{Delivery, TaskState};
 use watertight_engine::settings::{AgentSettings, Serialize, Settings};
 use watertight_policy::reason::Reason;
@@ -165,7 +165,7 @@ fn a_full_queue_refuses_says_which_bound_and_when_to_come_again() {
         w.immediately("q3");
         w.told("0 line 4: refused queue_full");
         let refusal = w.refusals.last().expect("it was refused");
-        assert_eq!(refusal.bound, Some(expected));
+        assert_eq!(refusal.cause, Some(Box::new(Cause::Full(expected))));
         let again = refusal.again.expect("a hint").since(w.now);
         assert!(again >= Span::from_millis(100) && again <= Span::from_secs(60), "{again}");
         assert_eq!(w.rows.len(), 3);

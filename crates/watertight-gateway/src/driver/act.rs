@@ -169,7 +169,6 @@ impl Driver {
                     reason: refusal.reason,
                     agent: refusal.agent,
                     retry_after,
-                    bound: refusal.bound,
                     cause: refusal.cause,
                 })
             }
@@ -262,7 +261,7 @@ pub(crate) fn collapse(shared: &Shared) {
 }
 
 pub(super) fn refused(agent: &AgentId, reason: Reason, retry_after: Option<Span>) -> Told {
-    Told::Declined(Declined::Refused { reason, agent: agent.clone(), retry_after, bound: None, cause: None })
+    Told::Declined(Declined::Refused { reason, agent: agent.clone(), retry_after, cause: None })
 }
 
 async fn attempt_of(

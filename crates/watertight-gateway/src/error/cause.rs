@@ -3,7 +3,7 @@
 
 use watertight_a2a::error::Error;
 use watertight_engine::ids::AgentId;
-use watertight_engine::output::{Cause, InForce, Origin};
+use watertight_engine::output::{Bound, Cause, InForce, Origin};
 use watertight_policy::reason::Reason;
 
 /// The part of the text that stands in brackets.
@@ -15,6 +15,13 @@ pub(super) fn text(reason: Reason, cause: &Cause) -> String {
         Cause::Budget(budget) => in_force(reason, budget),
         Cause::Ended(task) => format!("task {task} has ended"),
         Cause::Rate(from, rate) => format!("from {from}: {} messages in {} are the limit", rate.limit, rate.window),
+        Cause::Full(Bound::Agent(limit)) => format!("{limit} wait for it already: max_queued"),
+        Cause::Full(Bound::Caller(limit)) => {
+            format!("{limit} of this caller's wait for it already: max_queued_per_caller")
+        }
+        Cause::Full(Bound::Tenant(limit)) => {
+            format!("{limit} of this tenant's wait for agents already: max_queued_per_tenant")
+        }
     }
 }
 
@@ -28,6 +35,7 @@ pub(super) fn told(error: Error, cause: &Cause) -> Error {
         },
         Cause::Ended(task) => error.with("parent", task.to_string()),
         Cause::Rate(from, rate) => error.with("from", from.as_str()).with("limit", rate.limit.to_string()),
+        Cause::Full(_) => error,
     }
 }
 

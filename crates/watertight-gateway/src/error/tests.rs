@@ -70,7 +70,6 @@ fn a_refusal_names_agent_limit_and_time() {
         reason: Reason::BulkheadFull,
         agent: AgentId::new("hotels"),
         retry_after: None,
-        bound: None,
         cause: None,
     };
     let problem = Problem::declined(refused, &AgentId::new("hotels"), None, Some(&AgentSettings::default()));

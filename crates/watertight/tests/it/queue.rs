@@ -124,7 +124,7 @@ fn a_queue_of_five_takes_five_of_twenty_and_tells_the_others_when_to_come_again(
             Ok(result) => taken.push(result["task"].clone()),
             Err(error) => {
                 assert_eq!((answer.status, error.reason.as_str()), (503, "queue_full"), "{error:?}");
-                assert!(error.message.contains("5 wait for it already (max_queued)"), "{error:?}");
+                assert!(error.message.contains("5 wait for it already: max_queued"), "{error:?}");
                 let again: u64 = answer.head.get("retry-after").unwrap().parse().unwrap();
                 assert!((1..=60).contains(&again), "{again}");
                 refused += 1;
