@@ -28,7 +28,13 @@ impl Outboxes {
     pub(crate) fn put(&self, view: View) {
         let mut of = self.lock();
         match of.get(&view.owner) {
-            Some(sender) => drop(sender.send_replace(Arc::new(view))),
+            Some(sender) => {
+                let (owner, lost) = (view.owner.clone(), view.lost);
+                let before = sender.send_replace(Arc::new(view)).lost;
+                if lost > before {
+                    tracing::warn!(?owner, dropped = lost - before, "results were dropped that nobody had read");
+                }
+            }
             None => drop(of.insert(view.owner.clone(), watch::Sender::new(Arc::new(view)))),
         }
     }

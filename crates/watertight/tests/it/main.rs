@@ -33,6 +33,7 @@ mod limits;
 mod lists;
 mod memory;
 mod outbox;
+mod outbox_chaos;
 mod proxies;
 mod queue;
 mod recovery;
