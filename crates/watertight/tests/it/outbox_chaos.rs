@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::thread;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::agent::{Agent, slow};
 use crate::client::{Client, fresh};
-use crate::clock::{eventually, ms, now};
+use crate::clock::{ms, now};
 use crate::gateway::{Config, Gateway};
 use crate::http::Body;
 use crate::peer::Card;
@@ -26,6 +27,7 @@ struct Reader {
     /// Results by their numbers.
     got: BTreeMap<u64, String>,
     floor: u64,
+    begun: Instant,
 }
 
 impl Reader {
@@ -33,6 +35,11 @@ impl Reader {
         let bearer = format!("Bearer token-of-{}", self.name);
         let answer = self.client.http(method, path, &[("authorization", &bearer)], body.as_bytes()).ok()?;
         (answer.status == 200).then(|| serde_json::from_slice(&answer.body).ok()).flatten()
+    }
+
+    /// It does not take for ever.
+    fn hurry(&self) {
+        assert!(self.begun.elapsed() < ms(60_000), "{}: {:?} so far", self.name, self.got);
     }
 
     fn take(&mut self, result: &Value) {
@@ -53,6 +60,7 @@ impl Reader {
     /// By long-polls.
     fn poll(&mut self, all: usize) {
         while self.floor < all as u64 {
+            self.hurry();
             let Some(page) = self.ask("GET", "/v1/outbox?wait=2&limit=5", "") else {
                 thread::sleep(ms(30));
                 continue;
@@ -66,6 +74,7 @@ impl Reader {
     fn stream(&mut self, all: usize) {
         let bearer = format!("Bearer token-of-{}", self.name);
         while self.floor < all as u64 {
+            self.hurry();
             let last = self.got.last_key_value().map_or(0, |(seq, _)| *seq).to_string();
             let headers = [("authorization", bearer.as_str()), ("last-event-id", last.as_str())];
             let Ok((_, mut body)) = self.client.open("GET", "/v1/outbox/stream", &headers, b"") else {
@@ -94,6 +103,7 @@ impl Reader {
         let mut relay = command.spawn().unwrap();
         let mut n = 0;
         while self.got.len() < all {
+            self.hurry();
             n += 1;
             let taken = file.with_extension(n.to_string());
             if fs::rename(&file, &taken).is_ok() {
@@ -129,14 +139,20 @@ fn delegate(client: &Client, name: &str, text: &str) -> String {
     let bearer = format!("Bearer token-of-{name}");
     let message = json!({"messageId": fresh("m"), "role": "ROLE_USER", "parts": [{"text": text}]});
     let params = json!({"message": message, "configuration": {"returnImmediately": true}});
-    eventually(ms(30_000), "it is taken on", || {
-        let answer = client.call("work", "SendMessage", &params, &[("authorization", &bearer)]);
-        let Some(Ok(result)) = answer.ok().map(|answer| answer.outcome()) else {
-            thread::sleep(ms(20));
-            return None;
+    let started = now();
+    loop {
+        let why = match client.call("work", "SendMessage", &params, &[("authorization", &bearer)]) {
+            Ok(answer) => match answer.outcome() {
+                Ok(result) => return result["task"]["id"].as_str().unwrap().to_owned(),
+                // It was taken on, and its sending was cut off: that end is a result like any other.
+                Err(fault) if !fault.task.is_empty() => return fault.task,
+                Err(fault) => format!("{fault:?}"),
+            },
+            Err(why) => why.to_string(),
         };
-        Some(result["task"]["id"].as_str().unwrap().to_owned())
-    })
+        assert!(started.elapsed() < ms(20_000), "{name}: {text} is not taken on: {why}");
+        thread::sleep(ms(20));
+    }
 }
 
 #[test]
@@ -175,7 +191,8 @@ fn every_door_brings_everything_however_often_the_gateway_dies() {
             .map(|(n, name)| {
                 let (client, directory, url) = (client.clone(), directory.clone(), url.clone());
                 scope.spawn(move || {
-                    let mut reader = Reader { name: name.clone(), client, got: BTreeMap::new(), floor: 0 };
+                    let mut reader =
+                        Reader { name: name.clone(), client, got: BTreeMap::new(), floor: 0, begun: now() };
                     match n % 3 {
                         0 => reader.poll(EACH),
                         1 => reader.stream(EACH),
