@@ -96,7 +96,7 @@ impl Engine {
         let (budget, bulkhead) = (&agent.settings.budget, &agent.settings.bulkhead);
         let all = budget.arrive(self.arrived(s), s.budget.remaining_s, None, None).deadline;
         match s.want {
-            Want::Reply { until } => until.min(all),
+            Want::Reply { until } | Want::Result { until } => until.min(all),
             Want::Stream => all,
             Want::Accepted if agent.settings.native_session => all,
             Want::Accepted => all.min(self.now + bulkhead.max_wait),

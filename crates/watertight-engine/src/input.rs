@@ -110,6 +110,11 @@ pub enum Want {
         /// The end of the caller's wait.
         until: Time,
     },
+    /// Likewise, and it waits in the queue for a slot, like what is only to be accepted.
+    Result {
+        /// The end of the caller's wait.
+        until: Time,
+    },
     /// Only that it runs: a stream follows by itself. It is refused, not queued, when there is no slot.
     Stream,
     /// Only that it is accepted: it may wait in the queue.
@@ -120,7 +125,7 @@ impl Want {
     /// The end of the caller's wait for the turn's end; `None` if it does not wait for that.
     pub(crate) fn until(self) -> Option<Time> {
         match self {
-            Want::Reply { until } => Some(until),
+            Want::Reply { until } | Want::Result { until } => Some(until),
             Want::Stream | Want::Accepted => None,
         }
     }
@@ -128,7 +133,7 @@ impl Want {
     /// The caller may come back for what it has not seen of it.
     pub(crate) fn may_follow(self) -> bool {
         match self {
-            Want::Reply { .. } => false,
+            Want::Reply { .. } | Want::Result { .. } => false,
             Want::Stream | Want::Accepted => true,
         }
     }

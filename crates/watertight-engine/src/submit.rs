@@ -149,7 +149,7 @@ impl Engine {
     pub(crate) fn class_of(&self, s: &Submission) -> Class {
         let queues = self.agents.get(&s.agent).is_some_and(|agent| agent.settings.queue_overflow);
         match s.want {
-            Want::Accepted => Class::Queue,
+            Want::Accepted | Want::Result { .. } => Class::Queue,
             Want::Reply { .. } | Want::Stream if queues => Class::Queue,
             Want::Reply { .. } | Want::Stream => Class::Line,
         }

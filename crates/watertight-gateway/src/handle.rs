@@ -93,6 +93,8 @@ pub struct NewCall {
 pub enum Want {
     /// The turn's end, or the task as it is at the end of the wait.
     Reply,
+    /// Likewise, and it may wait in the agent's queue for it.
+    Result,
     /// A stream.
     Stream,
     /// Only that it is accepted.
@@ -223,6 +225,7 @@ impl Handle {
             line: self.shared.lines.mint(),
             want: match call.want {
                 Want::Reply => input::Want::Reply { until: wait.map_or(Time::FAR, |wait| now + wait) },
+                Want::Result => input::Want::Result { until: wait.map_or(Time::FAR, |wait| now + wait) },
                 Want::Stream => input::Want::Stream,
                 Want::Accepted => input::Want::Accepted,
             },

@@ -7,11 +7,12 @@
 pub mod auth;
 pub mod body;
 pub mod live;
+mod mcp;
 pub mod server;
 pub mod sse;
 pub mod workers;
 
-mod api;
+pub(crate) mod api;
 mod cards;
 mod delegations;
 mod drain;

@@ -21,6 +21,7 @@ pub mod relay;
 mod reminder;
 mod states;
 pub mod tokens;
+mod tools;
 pub mod wake;
 mod worker;
 

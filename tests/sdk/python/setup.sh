@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the Python environment in which the official A2A SDK runs: setup.sh DIRECTORY
+# Makes the Python environment in which the official SDKs of A2A and MCP run: setup.sh DIRECTORY
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,5 +17,5 @@ fi
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 
 install() { timeout 300 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$here/requirements.txt"; }
-echo "Installing the Python A2A SDK into $venv."
+echo "Installing the Python SDKs of A2A and MCP into $venv."
 install || { echo "pip failed or took too long: trying once more."; install; }

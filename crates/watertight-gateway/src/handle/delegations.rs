@@ -95,6 +95,10 @@ impl Handle {
 
     /// One of them.
     pub async fn delegation(&self, whose: Whose, task: TaskId) -> Result<Option<Row>, Reason> {
+        // What is kept in memory alone is not in the store.
+        if let Some(row) = self.shared.shelf.row(task) {
+            return Ok(Some(Row::clone(&row)).filter(|row| whose.sees(row)));
+        }
         let store = self.shared.store.clone();
         self.blocking(move || Ok(store.task(task)?.filter(|row| whose.sees(row)))).await
     }

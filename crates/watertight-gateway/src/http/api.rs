@@ -99,7 +99,7 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
 }
 
 /// What traffic meets.
-fn state_of(stats: &AgentStats) -> &'static str {
+pub(crate) fn state_of(stats: &AgentStats) -> &'static str {
     match (stats.removed || stats.drain.is_some(), stats.breaker.state, stats.pacing) {
         (true, _, _) => "draining",
         (false, breaker::State::Admitting, _) if stats.asleep => "asleep",

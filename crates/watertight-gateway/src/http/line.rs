@@ -57,7 +57,7 @@ pub(super) struct Line<'a> {
 pub(super) struct Slot(Mutex<Option<Box<Receipt>>>);
 
 impl Slot {
-    fn put(&self, receipt: Option<Receipt>) {
+    pub(super) fn put(&self, receipt: Option<Receipt>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = receipt.map(Box::new);
     }
 
@@ -345,7 +345,7 @@ fn no_push() -> Error {
 
 /// What a request carries along to the agent: its trace, as far as it can be read (garbage is as good as nothing), and
 /// the extensions that it asks for.
-fn trace(headers: &HeaderMap) -> Trace {
+pub(super) fn trace(headers: &HeaderMap) -> Trace {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let parent = text("traceparent").filter(|value| TraceParent::parse(value).is_some());
     let state = text("tracestate").filter(|value| parent.is_some() && !value.is_empty() && value.len() <= 512);

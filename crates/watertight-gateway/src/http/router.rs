@@ -22,6 +22,7 @@ use super::auth::{Auth, Denied, Who};
 use super::body::{Body, Intake, Untaken, discard};
 use super::line::{Line, Slot};
 use super::live::{Common, Live};
+use super::mcp::Mcp;
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
@@ -29,6 +30,7 @@ use super::{api, cards, delegations, drain, outbox, queue, redrive, reload, rest
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
+use crate::tools::Desk;
 
 /// Everything that answers requests.
 pub(super) struct Router {
@@ -42,6 +44,7 @@ pub(super) struct Router {
     since: SystemTime,
     draining: CancellationToken,
     answers: outbox::Answers,
+    mcp: Mcp,
     live: Weak<Live>,
 }
 
@@ -66,6 +69,7 @@ pub(super) enum Route<'a> {
     OutboxPending,
     OutboxStream,
     OutboxAck,
+    Mcp,
     Tree(&'a str),
     Redrive(&'a str),
     Rpc(&'a str),
@@ -87,6 +91,7 @@ impl Route<'_> {
             [Some("healthz"), None, ..] => Route::Health,
             [Some("readyz"), None, ..] => Route::Ready,
             [Some("metrics"), None, ..] => Route::Metrics,
+            [Some("mcp"), None, ..] | [Some("mcp"), Some(""), None, ..] => Route::Mcp,
             [Some("v1"), Some("agents"), None, ..] => Route::Agents,
             [Some("v1"), Some("config"), None, ..] => Route::Config,
             [Some("v1"), Some("config"), Some("reload"), None, ..] => Route::Reload,
@@ -130,6 +135,7 @@ impl Route<'_> {
             | Route::Redrive(_)
             | Route::Reload
             | Route::OutboxAck
+            | Route::Mcp
             | Route::Drop(_) => Face::Http(&["POST"]),
             Route::Index
             | Route::Health
@@ -202,6 +208,7 @@ impl Router {
             handle: common.handle.clone(),
             since: common.since,
             draining: common.draining.clone(),
+            mcp: Mcp::new(Desk::new(common.handle.clone(), config.agents.clone())),
             answers: outbox::Answers::of(config.agents.iter().chain(leaving)),
             live,
         }
@@ -299,10 +306,22 @@ impl Router {
                 },
                 Err(problem) => plain(&problem),
             },
+            Route::Mcp => self.mcp(head, body).await,
             Route::Card(agent) => self.card(&AgentId::new(agent), &head, peer),
             Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
             Route::Rest(agent, below) => self.rest(AgentId::new(agent), below, &head, body).await,
             Route::Nothing => plain(&nothing(head.uri.path())),
+        }
+    }
+
+    async fn mcp(&self, head: Parts, body: Incoming) -> Response<Body> {
+        let who = match self.enter(&head) {
+            Ok(who) => who,
+            Err(problem) => return plain(&problem),
+        };
+        match self.intake.read(&head.headers, body).await {
+            Ok(body) => self.mcp.answer(who, head, body).await,
+            Err(untaken) => plain(&self.untaken(untaken)),
         }
     }
 

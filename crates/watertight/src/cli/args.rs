@@ -17,7 +17,7 @@ pub(super) use operate::{
     AgentsArgs, AgentsCommand, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, QueueArgs,
     QueueCommand, TokenArgs, TokenCommand,
 };
-pub(super) use results::{Format, OutboxArgs, RelayArgs};
+pub(super) use results::{Format, McpArgs, OutboxArgs, RelayArgs};
 pub(super) use send::{Part, SendArgs};
 
 #[derive(Debug, Parser)]
@@ -72,6 +72,9 @@ pub(super) enum Command {
     /// Take an agent's results to a file that it reads.
     #[command(after_help = results::RELAY_HELP)]
     Relay(RelayArgs),
+    /// Be an MCP server on standard input and output, with the tools of a running gateway.
+    #[command(after_help = results::MCP_HELP)]
+    Mcp(McpArgs),
     /// Let traffic through to an agent again.
     #[command(after_help = operate::BREAKER_HELP)]
     Breaker(BreakerArgs),

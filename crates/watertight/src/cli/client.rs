@@ -200,6 +200,26 @@ impl Client {
         Err(Failure::new(Code::Refused, format!("{message}{help}{reason} (HTTP {})", status.as_u16())))
     }
 
+    /// A body as it is, and what comes back for it.
+    pub(super) async fn pipe(
+        &self,
+        path: &str,
+        headers: &[(&'static str, Option<&str>)],
+        body: Vec<u8>,
+    ) -> Result<(u16, Vec<u8>), Failure> {
+        let mut request =
+            self.request(Method::POST, path, Some(String::new()), "application/json, text/event-stream")?;
+        for (name, value) in headers {
+            let value = value.and_then(|value| HeaderValue::from_str(value).ok());
+            request.headers_mut().extend(value.map(|value| (header::HeaderName::from_static(name), value)));
+        }
+        *request.body_mut() = Full::new(Bytes::from(body));
+        let response = self.http.request(request).await.map_err(|e| self.unreachable(&e))?;
+        let status = response.status().as_u16();
+        let body = http_body_util::Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        Ok((status, body.map_err(|e| self.unreachable(&*e))?.to_bytes().to_vec()))
+    }
+
     async fn post(
         &self,
         agent: &str,

@@ -9,6 +9,7 @@ mod follow;
 mod init;
 mod log;
 mod manual;
+mod mcp;
 mod outbox;
 mod output;
 mod queue;
@@ -51,6 +52,7 @@ pub(crate) async fn run() -> ExitCode {
         Command::Queue(args) => queue::run(args).await,
         Command::Outbox(args) => outbox::run(args).await,
         Command::Relay(args) => relay::run(args).await,
+        Command::Mcp(args) => mcp::run(args).await,
         Command::Token(args) => token::run(args),
         Command::Completions(args) => Ok(manual::completions(&args)),
         Command::Man(args) => manual::man(&args),

@@ -22,6 +22,18 @@ takes it away by renaming it, and only then its results are acknowledged and the
 turn that used it is over, and look for it first after a restart. If anything dies in between, the same results come again, with \
 the same numbers. The first line says up to which.";
 
+pub(super) const MCP_HELP: &str = "Example, in the configuration of an MCP client:
+  {\"command\": \"watertight\", \"args\": [\"mcp\", \"--token-file\", \"/etc/lead.token\"]}
+
+The tools are list_peers, delegate_task, delegate_task_async, check_task_status, cancel_task and read_delegation_results. \
+The gateway has to run; clients that speak MCP over HTTP use its /mcp themselves. The token says who calls.";
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct McpArgs {
+    #[command(flatten)]
+    pub(in crate::cli) gateway: Gateway,
+}
+
 #[derive(Debug, Args)]
 pub(in crate::cli) struct OutboxArgs {
     /// Everything up to this number has been read, and waits no longer.
