@@ -49,6 +49,7 @@ mod stall;
 mod streams;
 mod tidy;
 mod tokens;
+mod tools;
 mod trace;
 mod trees;
 mod wake;

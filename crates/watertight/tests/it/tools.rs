@@ -1,0 +1,93 @@
+//! The tools for models, as their callers are told apart: who is there for whom, and what is refused. What each tool says
+//! is in `sdk::tools`, with the protocol's own client.
+
+use serde_json::{Value, json};
+
+use crate::clock::{eventually, ms};
+use crate::gateway::Gateway;
+use crate::outbox::{config, worker};
+
+/// What one call of a tool gives a caller: whether it failed, its text, its fields.
+fn uses(gateway: &Gateway, token: &str, tool: &str, arguments: &Value) -> (bool, String, Value) {
+    let answer = post(gateway, token, "tools/call", &json!({"name": tool, "arguments": arguments}));
+    let result = &answer["result"];
+    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    (result["isError"] == true, text.to_owned(), result["structuredContent"].clone())
+}
+
+fn post(gateway: &Gateway, token: &str, method: &str, params: &Value) -> Value {
+    let bearer = format!("Bearer token-of-{token}");
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("mcp-protocol-version", "2025-11-25"),
+    ];
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+    let answer = gateway.client().http("POST", "/mcp", &headers, body.as_bytes()).unwrap();
+    assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+#[test]
+fn an_agent_is_not_its_own_peer_and_cannot_ask_itself() {
+    let worker = worker();
+    let gateway = config(&worker).start();
+    let names = |token: &str| {
+        let (_, text, told) = uses(&gateway, token, "list_peers", &json!({}));
+        let names: Vec<String> =
+            told["peers"].as_array().unwrap().iter().map(|peer| peer["agent"].as_str().unwrap().to_owned()).collect();
+        assert!(names.iter().all(|name| text.contains(name.as_str())), "{text}");
+        names
+    };
+    assert_eq!((names("lead-1"), names("plain")), (vec!["work".to_owned()], vec!["lead".into(), "work".into()]));
+    for tool in ["delegate_task", "delegate_task_async"] {
+        let (failed, text, told) = uses(&gateway, "lead-1", tool, &json!({"agent": "lead", "task": "x"}));
+        assert!(failed && text.contains("you are agent lead yourself"), "{text}");
+        assert_eq!((&told["kind"], &told["reason"]), (&json!("refused"), &json!("delegation_cycle")));
+        assert!(told["next"].as_str().is_some_and(|next| !next.is_empty()), "{told}");
+    }
+    assert_eq!(worker.peer.executions(), 0);
+}
+
+#[test]
+fn nobody_sees_anothers_tasks_or_results() {
+    let worker = worker();
+    let gateway = config(&worker).start();
+    let (_, _, told) = uses(&gateway, "lead-1", "delegate_task", &json!({"agent": "work", "task": "a secret"}));
+    assert_eq!((&told["kind"], &told["state"]), (&json!("answer"), &json!("COMPLETED")), "{told}");
+    let id = json!({"task_id": told["taskId"]});
+    for tool in ["check_task_status", "cancel_task"] {
+        let (failed, text, theirs) = uses(&gateway, "script", tool, &id);
+        let (_, _, nothing) = uses(&gateway, "script", tool, &json!({"task_id": "0".repeat(32)}));
+        assert!(failed && !text.contains("secret"), "{text}");
+        assert_eq!(theirs, nothing, "like one that does not exist");
+    }
+    // Its answer was read on the line; what it did not wait for comes to its outbox, whichever of its tokens asks.
+    let empty = eventually(ms(5_000), "the answer counts as read", || {
+        let (_, _, told) = uses(&gateway, "lead-1", "read_delegation_results", &json!({}));
+        (told["pending"] == 0).then_some(told)
+    });
+    assert_eq!(empty["results"], json!([]));
+    let (_, _, later) = uses(&gateway, "lead-1", "delegate_task_async", &json!({"agent": "work", "task": "for later"}));
+    let read = eventually(ms(5_000), "the result is there", || {
+        let (_, _, told) = uses(&gateway, "lead-2", "read_delegation_results", &json!({}));
+        told["results"].as_array().filter(|results| !results.is_empty()).cloned()
+    });
+    assert_eq!(read[0]["taskId"], later["taskId"], "{read:?}");
+    let (_, _, others) = uses(&gateway, "script", "read_delegation_results", &json!({}));
+    assert_eq!(others["results"], json!([]));
+    let (failed, text, told) = uses(&gateway, "plain", "read_delegation_results", &json!({}));
+    assert!(failed && text.contains("no outbox"), "{text}");
+    assert_eq!(told["kind"], "refused");
+}
+
+#[test]
+fn a_stranger_gets_nothing_at_all() {
+    let gateway = config(&worker()).start();
+    for headers in [&[][..], &[("authorization", "Bearer token-of-nobody")]] {
+        let answer = gateway.client().http("POST", "/mcp", headers, b"{}").unwrap();
+        assert_eq!(answer.status, 401, "{}", String::from_utf8_lossy(&answer.body));
+    }
+    assert_eq!(gateway.client().http("GET", "/mcp", &[], b"").unwrap().status, 405);
+}
