@@ -197,9 +197,11 @@ impl Engine {
                 live.row.cancel = Cancel::Unknown;
             }
             self.settle(task, TaskState::Canceled, Some(Reason::Canceled));
-            if asking {
-                return;
+            if !asking {
+                self.set_timer(task, Timer::CancelGiveUp, None);
+                self.release_unsure(task);
             }
+            return;
         } else if asleep || self.is_unknown_and_repeatable(task, fault) {
             return self.put_back(task, Time::ZERO);
         } else if self.still_busy(task, fault) || self.dropped(task, fault) {

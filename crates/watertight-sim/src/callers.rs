@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use watertight_engine::ids::{AgentId, ContextKey, Key, LineId, Principal, TaskId};
-use watertight_engine::input::{Claims, Input, Named, Submission, Want, WireBudget, WireQueue};
+use watertight_engine::input::{Claims, Held, Input, Named, Submission, Want, WireBudget, WireQueue};
 use watertight_engine::outbox::View;
 use watertight_engine::output::Answer;
 use watertight_engine::record::{Durability, Outbox, Row, TaskState};
@@ -45,6 +45,8 @@ struct Message {
     budget: WireBudget,
     queue: WireQueue,
     parent: Option<TaskId>,
+    /// The token that vouches for the parent.
+    held: Option<Held>,
 }
 
 impl Open {
@@ -115,6 +117,7 @@ impl World<'_> {
                 },
                 queue,
                 parent: Some(kid.parent),
+                held: (self.scenario.signed && message.is_multiple_of(2)).then(|| self.token(kid)),
             });
         }
         let node = rng.below(self.nodes.len() as u64) as usize;
@@ -132,7 +135,12 @@ impl World<'_> {
             fanout: Some(4),
         };
         let context = context.map(|n| format!("context-{n}").into());
-        Some(Message { node, principal, agent, queued, streams, context, budget, queue, parent: None })
+        Some(Message { node, principal, agent, queued, streams, context, budget, queue, parent: None, held: None })
+    }
+
+    /// What an agent was given with the delegation that it works on.
+    fn token(&self, kid: &Kid) -> Held {
+        Held { task: kid.parent, holder: self.names[kid.caller].clone() }
     }
 
     fn line(&mut self) -> LineId {
@@ -182,7 +190,9 @@ impl World<'_> {
             s.remote_context = remote_context;
             s.budget = message.budget;
             s.queue = message.queue;
-            s.parent = message.parent;
+            // A token says for whom, and the id beside it is left out now and then.
+            s.parent = message.parent.filter(|_| message.held.is_none() || number.is_multiple_of(3));
+            s.claims.held = message.held;
         });
     }
 
@@ -367,8 +377,8 @@ impl World<'_> {
         if let Asks::Takes { key, fingerprint, .. } = &open.asks {
             match node.disk.key(key) {
                 Some(known) if known.task == task && known.fingerprint == *fingerprint => {}
-                // It was never sent, so that another caller may already have begun it anew, in the same commit that ended it.
-                Some(known) if never_sent && known.fingerprint == *fingerprint => {}
+                // It was never sent, so that the key may already be another's, in the same commit that ended it.
+                Some(_) if never_sent => {}
                 known => self.broken(n, Some(task), format!("was given out for {}, kept as {known:?}", key.message_id)),
             }
         }

@@ -103,6 +103,8 @@ pub struct Scenario {
     pub chaos: Faults,
     /// Every cancel is sent twice.
     pub twice: bool,
+    /// Half of what agents send for a delegation comes with the token that they were given, and not only with its id.
+    pub signed: bool,
     /// How each message ended is in the report.
     pub compare: bool,
     /// The agents.
@@ -138,6 +140,7 @@ impl Scenario {
             faults: Vec::new(),
             chaos: Faults::None,
             twice: false,
+            signed: false,
             compare: true,
             agents: agents.map(|(name, model)| player(name.into(), model, settings.clone())).into(),
         }
@@ -184,6 +187,8 @@ impl Scenario {
     /// Everything at once: agents of every kind, callers of every kind, several cells, faults of ours.
     pub fn world(seed: u64, delegations: u64, agents: usize, cells: usize, chaos: Faults) -> Scenario {
         let players: Vec<Player> = (0..agents.max(1)).map(of_kind).collect();
+        // A smaller world stays what it was, so that its seeds do.
+        let signed = players.len() > 12;
         // A little more than the agents can take.
         let per_second = (players.len() * cells.max(1)) as u64 * 30;
         Scenario {
@@ -203,6 +208,7 @@ impl Scenario {
             audit_every: 1_000,
             retention: Span::from_secs(30),
             chaos,
+            signed,
             compare: false,
             agents: players,
             ..Scenario::small(seed, delegations)

@@ -86,14 +86,17 @@ fn everything_at_once_breaks_nothing() {
 fn what_broke_once_does_not_break_again() {
     let seeds = [
         // A failed commit was written all the same, and what it was about was over: the message on its line began it anew.
-        (6, 3_000),
+        (6, 12),
         // One of two equal messages was asked for anew after a reload, found its task over and never sent, and began another.
-        (127, 3_000),
+        (127, 12),
         // A caller on a line took the slot in the moment in which the agent's pause ended, and nobody looked at the queue.
-        (5, 3_000),
+        (5, 12),
+        // A process died while its session may still have been at work; and a cancel of what had no name freed it.
+        (324, 15),
+        (748, 15),
     ];
-    for (seed, delegations) in seeds {
-        let world = Scenario::world(seed, delegations, 12, 2, Faults::Many);
+    for (seed, agents) in seeds {
+        let world = Scenario::world(seed, 3_000, agents, 2, Faults::Many);
         unbroken(&run(&Scenario { audit_every: 50, ..world }), &format!("seed {seed}"));
     }
 }

@@ -94,6 +94,21 @@ fn a_restart_does_not_forget_what_may_still_run() {
 }
 
 #[test]
+fn a_cancel_of_what_has_no_name_does_not_free_the_session() {
+    let mut world = World::with(native);
+    without_budget(&mut world, "first");
+    world.send_with("second", |s| (s.want, s.budget) = (Want::Accepted, Default::default()));
+    world.cancel(1);
+    world.log.clear();
+    world.fails(1, Reason::AgentReset, Delivery::MaybeDelivered);
+    world.told("0 settled t1 CANCELED canceled\n0 line 1: t1 CANCELED\n0 line 3: t1 CANCELED");
+    world.after(29_000);
+    world.told("");
+    world.after(1_500);
+    world.told("30000 send t2 #1 turn 1");
+}
+
+#[test]
 fn what_surely_did_not_reach_it_keeps_nobody_waiting() {
     let mut world = World::with(native);
     without_budget(&mut world, "first");
