@@ -12,6 +12,7 @@
 //! | [`backoff`] | how long to wait, by our own ladder or by the agent's `Retry-After` |
 //! | [`retry_budget`] | whether one more retry is covered by traffic |
 //! | [`acceptance`] | whether what an agent returned is a result |
+//! | [`address`] | which addresses a stranger may name |
 //! | [`boundary`] | how what a peer wrote is shown to a model |
 //! | [`queue`] | which of what waits for an agent goes next: priority, fair turns, age |
 //! | [`latency`], [`load`] | how long turns took and waited lately, how many came |
@@ -76,6 +77,7 @@
 #![warn(missing_docs)]
 
 pub mod acceptance;
+pub mod address;
 pub mod backoff;
 pub mod boundary;
 pub mod breaker;

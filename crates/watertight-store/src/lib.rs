@@ -47,7 +47,7 @@ use watertight_policy::time::{Span, Time};
 pub use error::{CommitError, OpenError, ReadError};
 pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;
-pub use words::{Body, Dialect, Lease, ListQuery, Page, Pruned, Record, Stats, Write};
+pub use words::{Body, Dialect, Hook, HookChange, Lease, ListQuery, Page, Pruned, Record, Stats, Write};
 
 use queue::Queue;
 use words::Delta;
@@ -246,6 +246,19 @@ impl Store {
     /// the keys of those that ended `key_window` ago. Goes in small steps, between which commits are written. Waits.
     pub fn prune(&self, now: Time, retention: Span, key_window: Span) -> Result<Pruned, CommitError> {
         self.writer().prune(now, retention, key_window)
+    }
+
+    /// All hooks of all tasks.
+    pub fn hooks(&self) -> Result<Vec<Hook>, ReadError> {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.hooks(),
+            Store::Memory(store) => Ok(store.memory.hooks()),
+        }
+    }
+
+    /// Changes a task's hooks. Waits for the disk.
+    pub fn change_hook(&self, change: HookChange) -> Result<(), CommitError> {
+        self.writer().hook(change)
     }
 
     /// What was written so far.

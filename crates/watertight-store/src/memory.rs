@@ -14,7 +14,7 @@ use watertight_engine::input::KnownKey;
 use watertight_engine::outbox;
 use watertight_engine::record::{Notice, Row, TaskState};
 
-use crate::words::{Body, ListQuery, Page, Record};
+use crate::words::{Body, Hook, ListQuery, Page, Record};
 use shelf::Shelf;
 pub use thread::MemoryStore;
 
@@ -90,6 +90,11 @@ impl Memory {
     /// What waits in an outbox behind this number, in order; at most so many.
     pub(crate) fn notices(&self, owner: &Owner, after: u64, limit: usize) -> Vec<Notice> {
         self.read().notices(owner, after, limit)
+    }
+
+    /// All hooks of all tasks.
+    pub(crate) fn hooks(&self) -> Vec<Hook> {
+        self.read().hooks.values().cloned().collect()
     }
 
     /// A page of a principal's delegations, and how many there are over all pages.

@@ -13,6 +13,7 @@ mod checkpoint;
 mod counts;
 mod disk;
 mod filter;
+mod hooks;
 mod lists;
 mod log;
 mod open;

@@ -4,6 +4,7 @@ mod children;
 mod contract;
 mod crash;
 mod files;
+mod hooks;
 mod lists;
 mod log;
 mod newness;

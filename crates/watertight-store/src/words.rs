@@ -61,6 +61,28 @@ impl Record {
     }
 }
 
+/// Where news of a task is pushed to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hook {
+    /// Of which task.
+    pub task: TaskId,
+    /// Which of its hooks.
+    pub id: String,
+    /// The configuration, as whoever keeps it sealed it.
+    pub sealed: Vec<u8>,
+    /// The turn whose end arrived there last, and how it ended; none did yet.
+    pub told: Option<(u32, TaskState)>,
+}
+
+/// A change of a task's hooks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HookChange {
+    /// It is there, or as it is now.
+    Put(Hook),
+    /// It is gone.
+    Drop(TaskId, String),
+}
+
 /// The right to write, until the next one is given out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {

@@ -15,7 +15,7 @@ use watertight_policy::time::{Span, Time};
 
 use crate::error::CommitError;
 use crate::queue::{Ack, Item, Job, PruneAsk, PruneStep, Queue, Taken, Work};
-use crate::words::{Delta, Lease, Pruned, Write};
+use crate::words::{Delta, HookChange, Lease, Pruned, Write};
 
 /// Where it is written to. One transaction at a time: `begin`, any number of `apply` and `delta`, `end` or `abandon`.
 pub(crate) trait Disk: Send + 'static {
@@ -42,6 +42,9 @@ pub(crate) trait Disk: Send + 'static {
 
     /// Raises the fence, durably, and clears up what commits of the old one left.
     fn lease(&mut self) -> Result<Lease, CommitError>;
+
+    /// Changes a task's hooks, durably, in a transaction of its own.
+    fn hook(&mut self, change: HookChange) -> Result<(), CommitError>;
 
     /// A bounded piece of pruning, in a transaction of its own.
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError>;
@@ -98,6 +101,12 @@ impl Writer {
     pub(crate) fn relet(&self) -> Result<Lease, CommitError> {
         let (sender, answer) = sync_channel(1);
         self.queue.ask(Item::Relet(sender));
+        answer.recv().unwrap_or_else(|_| Err(CommitError::Unavailable("it is closed".into())))
+    }
+
+    pub(crate) fn hook(&self, change: HookChange) -> Result<(), CommitError> {
+        let (sender, answer) = sync_channel(1);
+        self.queue.ask(Item::Hook(change, sender));
         answer.recv().unwrap_or_else(|_| Err(CommitError::Unavailable("it is closed".into())))
     }
 
@@ -161,6 +170,9 @@ impl<D: Disk> Desk<D> {
                     Item::Work(work) => works.push(work),
                     Item::Relet(answer) => {
                         let _ = answer.send(self.relet());
+                    }
+                    Item::Hook(change, answer) => {
+                        let _ = answer.send(self.weather().and_then(|()| self.disk.hook(change)));
                     }
                     Item::Prune(ask, answer) => {
                         let _ = answer.send(self.prune(&ask));

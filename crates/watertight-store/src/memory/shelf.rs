@@ -11,7 +11,7 @@ use watertight_engine::record::{Notice, Row, Save, TaskState};
 use watertight_policy::time::Time;
 
 use crate::queue::{PruneAsk, PruneStep};
-use crate::words::{Body, Record, Write};
+use crate::words::{Body, Hook, HookChange, Record, Write};
 
 /// One pruning step takes at most this many tasks, and as many owners of keys.
 const PRUNE_TASKS: usize = 256;
@@ -28,6 +28,7 @@ pub(super) struct Shelf {
     /// Tasks by state and change, for each pair of a principal and an agent.
     pub(super) pairs: BTreeMap<(Principal, AgentId), States>,
     outboxes: BTreeMap<Owner, Outbox>,
+    pub(super) hooks: BTreeMap<(TaskId, String), Hook>,
     /// What is terminal and owes nothing, by its end.
     ended: BTreeSet<(Time, TaskId)>,
     /// The last one whose keys were looked at.
@@ -88,6 +89,13 @@ impl Shelf {
     pub(super) fn children(&self, parent: TaskId, limit: usize) -> Vec<Row> {
         let children = self.parents.range((parent, TaskId(0))..=(parent, TaskId(u128::MAX)));
         children.filter_map(|(_, child)| self.row(*child)).take(limit).cloned().collect()
+    }
+
+    pub(super) fn change_hook(&mut self, change: HookChange) {
+        match change {
+            HookChange::Put(hook) => drop(self.hooks.insert((hook.task, hook.id.clone()), hook)),
+            HookChange::Drop(task, id) => drop(self.hooks.remove(&(task, id))),
+        }
     }
 
     pub(super) fn outboxes(&self) -> Vec<outbox::Stored> {
@@ -243,6 +251,7 @@ impl Shelf {
 
     fn drop_task(&mut self, task: TaskId) {
         self.drop_keys(task);
+        self.hooks.retain(|(of, _), _| *of != task);
         self.unlink(task);
         let Some(Kept { row, .. }) = self.tasks.remove(&task) else { return };
         let context = context_of(&row);

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::error::CommitError;
 use crate::follow::{self, Versions};
 use crate::queue::{Job, PruneAsk, PruneStep};
-use crate::words::{Delta, Lease, Write};
+use crate::words::{Delta, HookChange, Lease, Write};
 use crate::writer::{Disk, Writer};
 
 /// The way to a store in memory.
@@ -88,6 +88,11 @@ impl Disk for Hand {
     fn lease(&mut self) -> Result<Lease, CommitError> {
         self.fence += 1;
         Ok(Lease { fence: self.fence, now: clock::now().max(self.memory.read().latest()) })
+    }
+
+    fn hook(&mut self, change: HookChange) -> Result<(), CommitError> {
+        self.memory.write().change_hook(change);
+        Ok(())
     }
 
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError> {

@@ -24,7 +24,7 @@ use super::rows;
 use crate::error::CommitError;
 use crate::follow::{self, Versions};
 use crate::queue::{Job, PIECE, PruneAsk, PruneStep, is_large};
-use crate::words::{Body, Delta, Lease, Write};
+use crate::words::{Body, Delta, HookChange, Lease, Write};
 use crate::writer::{Disk, Tidy};
 use crate::{clock, codes};
 
@@ -494,6 +494,10 @@ impl Disk for Hand {
     fn lease(&mut self) -> Result<Lease, CommitError> {
         self.abandon();
         self.recover().and_then(|()| self.sweep()).and_then(|()| self.raise()).map_err(|error| self.unavailable(&error))
+    }
+
+    fn hook(&mut self, change: HookChange) -> Result<(), CommitError> {
+        self.change_hook(&change).map_err(|error| self.unavailable(&error))
     }
 
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError> {

@@ -91,6 +91,8 @@ pub(super) const WAITING: &str = "SELECT seq, at FROM notice WHERE outbox = ?1 O
 pub(super) const NOTICES: &str = "SELECT seq, task, turn, agent, context, state, reason, at FROM notice \
     WHERE outbox = ?1 AND seq > ?2 ORDER BY seq";
 
+pub(super) const HOOKS: &str = "SELECT task, id, sealed, turn, state FROM hook";
+
 /// What SQLite says it uses for each.
 #[cfg(test)]
 pub(crate) const ANSWERED_BY: [(&str, &str); 21] = [
