@@ -101,6 +101,15 @@ pub fn without_ours(metadata: &Json) -> Json {
     splices.apply(metadata)
 }
 
+/// The params of a message without where its news is to be pushed: that holds secrets, and is nobody's affair but ours.
+pub fn without_push(params: &Json) -> Json {
+    let mut splices = Splices::default();
+    if let Some(configuration) = object_member(params.value(), "configuration") {
+        splices.object(configuration, PUSH_NAMES.map(Op::Remove).into());
+    }
+    splices.apply(params)
+}
+
 /// The same message under another id.
 pub fn with_message_id(params: &Json, id: &str) -> Json {
     let mut splices = Splices::default();

@@ -22,6 +22,8 @@ pub struct ServedAs<'a> {
     pub public_url: &'a str,
     /// Whether callers must send a bearer token.
     pub bearer: bool,
+    /// Whether news of tasks is pushed.
+    pub push: bool,
     /// `host:port` or `host` of the agent itself; URLs there are left out.
     pub upstream_authority: Option<&'a str>,
 }
@@ -108,7 +110,7 @@ fn write_ours(root: Value<'_>, served: &ServedAs<'_>, scrub: &Scrub, object: &mu
 
     let mut capabilities = ObjectWriter::open(object.member("capabilities"));
     capabilities.raw("streaming", b"true");
-    capabilities.raw("pushNotifications", b"false");
+    capabilities.raw("pushNotifications", if served.push { b"true" } else { b"false" });
     capabilities.raw("extendedAgentCard", b"false");
     let extensions = root.get("capabilities").and_then(|theirs| theirs.get("extensions"));
     if let Some(extensions) = extensions.filter(|extensions| extensions.kind() == Kind::Array) {

@@ -37,6 +37,7 @@ use watertight_policy::rate;
 use watertight_policy::time::Span;
 
 use crate::agents::AgentConfig;
+use crate::push;
 use crate::wake::Hook;
 use crate::{AgentSpec, CellLimits, InMemory, Kept, Started, StoreSpec, hub};
 
@@ -85,6 +86,8 @@ pub struct Config {
     pub max_outbox: usize,
     /// Whether this machine's own users have an outbox.
     pub local_outbox: bool,
+    /// Whether news of tasks is pushed, and where to.
+    pub push: push::Settings,
     /// How often one agent may send another messages in one conversation.
     pub rate: rate::Params,
     /// Who may call. None: this machine's own users, over loopback.
@@ -279,6 +282,7 @@ impl Config {
             kept: self.kept,
             agents: self.specs(),
             cell: self.cell(),
+            push: self.push.clone(),
             key,
             streams: hub::Limits {
                 max_outbound_events: self.server.max_outbound_events,

@@ -12,6 +12,8 @@ pub mod server;
 pub mod sse;
 pub mod workers;
 
+pub(crate) use render::whole as task_json;
+
 pub(crate) mod api;
 mod cards;
 mod delegations;
@@ -19,6 +21,7 @@ mod drain;
 mod line;
 mod outbox;
 mod public;
+mod push;
 mod queue;
 mod redrive;
 mod reload;

@@ -17,6 +17,7 @@ pub mod http;
 pub mod hub;
 pub mod metrics;
 pub mod outbox;
+pub mod push;
 pub mod relay;
 mod reminder;
 mod states;
@@ -87,6 +88,8 @@ pub struct Started {
     pub cell: CellLimits,
     /// Limits of streams.
     pub streams: hub::Limits,
+    /// Whether news of tasks is pushed.
+    pub push: push::Settings,
     /// Signs what agents are given to show for whom they work.
     pub key: config::InstanceKey,
 }
@@ -196,23 +199,26 @@ impl Gateway {
     /// Opens the store, picks up what it holds, and starts to work. Must be called inside a tokio runtime.
     pub async fn start(started: Started) -> Result<Gateway, StartError> {
         let opening = tokio::task::spawn_blocking(move || open(started.store));
-        let Opened { store, fence, clock, rows, outboxes, drains } =
+        let Opened { store, fence, clock, rows, outboxes, hooks, drains } =
             opening.await.map_err(|error| StartError::Store(error.to_string()))??;
         let hub = Arc::new(hub::Hub::new(started.streams));
         let key = started.key;
         let shared = driver::shared::Shared::new(clock.clone(), store, hub, started.cell, started.kept, drains, key);
         let shared = Arc::new(shared);
+        shared.pushes.set(started.push);
+        shared.pushes.load(hooks);
         let handle = handle::Handle::new(shared.clone());
         handle.configure(started.agents).await?;
         let seed = clock::random().map(u64::from_be_bytes).unwrap_or(fence);
         tokio::spawn(prune(shared.clone()));
         // A thread of its own: however many attempts and readers keep the runtime's workers busy, the cell gets its
         // turn from the operating system, and refusals and timers with it.
-        let runtime = tokio::runtime::Handle::current();
+        let (runtime, pushing) = (tokio::runtime::Handle::current(), shared.clone());
         std::thread::Builder::new()
             .name("cell-0".to_owned())
             .spawn(move || runtime.block_on(driver::Driver::start(shared, rows, outboxes, seed, fence)))
             .map_err(|error| StartError::Thread(error.to_string()))?;
+        push::stir_all(&pushing);
         Ok(Gateway { handle })
     }
 }
@@ -248,6 +254,7 @@ struct Opened {
     clock: clock::Clock,
     rows: Vec<Row>,
     outboxes: Vec<watertight_engine::outbox::Stored>,
+    hooks: Vec<watertight_store::Hook>,
     drains: Drains,
 }
 
@@ -262,10 +269,11 @@ fn open(spec: StoreSpec) -> Result<Opened, StartError> {
     let clock = clock::Clock::anchored(lease.now);
     let rows = driver::reload::under_way(&store).map_err(|error| StartError::Store(error.to_string()))?;
     let outboxes = store.outboxes().map_err(|error| StartError::Store(error.to_string()))?;
+    let hooks = store.hooks().map_err(|error| StartError::Store(error.to_string()))?;
     // After the store, whose lock says that nobody else is here.
     let drains = Drains::open(match &spec {
         StoreSpec::File(directory) => Some(directory),
         StoreSpec::Memory => None,
     });
-    Ok(Opened { store, fence: lease.fence, clock, rows, outboxes, drains })
+    Ok(Opened { store, fence: lease.fence, clock, rows, outboxes, hooks, drains })
 }

@@ -197,3 +197,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn where_news_is_pushed_is_taken_out_and_nothing_else() {
+    let params = Json::assume(
+        r#"{"message":{"parts":[]},"configuration":{"taskPushNotificationConfig":{"token":"t"},"historyLength":1.0,"pushNotificationConfig":{}}}"#,
+    );
+    let left = without_push(&params);
+    assert_eq!(left.as_bytes(), br#"{"message":{"parts":[]},"configuration":{"historyLength":1.0}}"#);
+    assert_eq!(without_push(&left).as_bytes(), left.as_bytes());
+}

@@ -6,6 +6,7 @@ use serde_json::{Value as Tree, json};
 use super::*;
 
 const SERVED: ServedAs<'static> = ServedAs {
+    push: false,
     agent: "hotels",
     public_url: "https://gate.example/agents/hotels",
     bearer: true,

@@ -2,7 +2,7 @@
 //!
 //! The count is what "not sent" rests on: a request of which the kernel took no byte did not reach anybody. It is kept
 //! below TLS, so a buffered record is not mistaken for one that left. Assumes a trusted, configured address; one that a
-//! stranger chose would have to be checked here, on the socket address.
+//! stranger chose has a [`Guard`], which judges the address of the socket.
 
 use std::future::Future;
 use std::io;
@@ -25,6 +25,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
+use watertight_policy::address::is_public;
+
+use crate::config::Net;
 
 /// A scheme, a host and a port: what credentials are bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +35,24 @@ pub(super) struct Origin {
     https: bool,
     host: String,
     port: u16,
+    /// Of one that a stranger chose: where it may lead.
+    guard: Option<Arc<Guard>>,
+}
+
+/// Which addresses a stranger's choice may lead to: those of the public internet, and some more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Guard {
+    allow: Vec<Net>,
+}
+
+impl Guard {
+    pub(crate) fn new(allow: Vec<Net>) -> Guard {
+        Guard { allow }
+    }
+
+    pub(crate) fn allows(&self, address: IpAddr) -> bool {
+        is_public(address) || self.allow.iter().any(|net| net.contains(address))
+    }
 }
 
 impl Origin {
@@ -44,7 +65,12 @@ impl Origin {
         };
         let host = url.host()?.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         let port = url.port_u16().unwrap_or(if https { 443 } else { 80 });
-        (!host.is_empty()).then_some(Origin { https, host, port })
+        (!host.is_empty()).then_some(Origin { https, host, port, guard: None })
+    }
+
+    /// The same, and no connection to it leads where it may not.
+    pub(super) fn guarded(self, guard: Option<Arc<Guard>>) -> Origin {
+        Origin { guard, ..self }
     }
 
     /// The `Host` header: the port only where it is not the scheme's own.
@@ -198,7 +224,15 @@ struct Dial {
 impl Dial {
     async fn open(self) -> Result<TokioIo<Wire>, Error> {
         let late = |_| Error::Timeout(self.limit);
-        let found = timeout_at(self.deadline, self.resolve()).await.map_err(late)??;
+        let mut found = timeout_at(self.deadline, self.resolve()).await.map_err(late)??;
+        if let Some(guard) = &self.origin.guard {
+            // What is connected to is what was judged: the name is not asked for again.
+            found.retain(|address| guard.allows(address.ip()));
+            if found.is_empty() {
+                let text = "it leads to an address to which nothing is pushed";
+                return Err(Error::Refused(io::Error::new(io::ErrorKind::PermissionDenied, text)));
+            }
+        }
         let mut failure = Error::Dns(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
         for (index, address) in found.iter().enumerate() {
             // What is left is shared, so that one silent address does not use up the others' time.

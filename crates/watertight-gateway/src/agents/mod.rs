@@ -47,8 +47,9 @@ use fault::Failure;
 use turn::Turn;
 
 pub use cards::Card;
+pub(crate) use connect::Guard;
 pub use inspect::{CardFacts, CardReport, InterfaceFacts, Place, Use, inspect};
-pub(crate) use post::post;
+pub(crate) use post::{post, post_to};
 
 /// Cancels under way at one agent; more wait for their turn, within their time.
 const MAX_CANCELS: usize = 32;

@@ -133,6 +133,7 @@ pub const SECTIONS: &[Section] = &[
     },
     Section { path: "server", doc: "The front door: its address for others, and what it takes on at once." },
     Section { path: "limits", doc: "What bounds agents that call agents." },
+    Section { path: "push", doc: "Push notifications: news of a task, posted to where its caller says." },
     Section { path: "drain", doc: "How the gateway stops." },
 ];
 
@@ -147,6 +148,7 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
         gateway::CALLERS,
         gateway::SERVER,
         gateway::LIMITS,
+        gateway::PUSH,
         gateway::DRAIN,
     ]
     .into_iter()

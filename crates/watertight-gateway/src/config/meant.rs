@@ -19,6 +19,7 @@ use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
 use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, mend, units};
 use crate::agents::{AgentConfig, Binding, Mode};
+use crate::push;
 use crate::wake::Hook;
 use crate::{InMemory, Kept};
 
@@ -82,6 +83,10 @@ pub(super) fn config(
         max_queued_per_tenant,
         max_outbox: judge.count(file.server.max_outbox.as_ref(), 1, 10_000) as usize,
         local_outbox: file.server.outbox,
+        push: push::Settings {
+            enabled: file.push.enabled,
+            allow: judge.nets(file.push.allow.as_deref().unwrap_or_default()),
+        },
         rate: rate::Params {
             limit: judge.count(file.limits.agent_messages.as_ref(), 0, rate::Params::default().limit),
             window: judge.span(file.limits.agent_messages_window.as_ref(), rate::Params::default().window),

@@ -22,6 +22,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) limits: Limits,
     #[serde(default)]
+    pub(super) push: Push,
+    #[serde(default)]
     pub(super) callers: BTreeMap<Text, Caller>,
     #[serde(default)]
     pub(super) agents: BTreeMap<Text, Agent>,
@@ -69,6 +71,13 @@ pub(super) struct Drain {
 pub(super) struct Limits {
     pub(super) agent_messages: Option<Spanned<u32>>,
     pub(super) agent_messages_window: Option<Text>,
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Push {
+    pub(super) enabled: bool,
+    pub(super) allow: Option<Vec<Text>>,
 }
 
 #[derive(Deserialize, Debug)]

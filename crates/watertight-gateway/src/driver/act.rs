@@ -24,6 +24,7 @@ use crate::clock;
 use crate::handle::{Declined, Trace};
 use crate::hub::{End, Home, Live, Message, Stored};
 use crate::outbox::Receipt;
+use crate::push;
 use crate::relay::{self, Ear};
 use crate::reminder;
 use crate::wake;
@@ -112,6 +113,7 @@ impl Driver {
                 let Some(live) = self.shared.hub.live(*task) else { return };
                 live.settle(*state, *reason, now);
                 self.shared.hub.drop_messages(&live);
+                push::stir(&self.shared, *task);
                 self.shared.metrics.ended(&live.agent, *state, *reason, *took, *waited);
                 self.shared.figures.ended(now, &live.agent, *reason, *took, *waited);
                 let took_s = took.map(Span::as_secs_f64);

@@ -24,6 +24,7 @@ use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::outbox::Outboxes;
+use crate::push::Pushes;
 use crate::reminder::Reminders;
 use crate::wake::Wakes;
 use crate::{AgentSpec, CellLimits, Kept};
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) wakes: Wakes,
     pub(crate) outboxes: Outboxes,
     pub(crate) reminders: Reminders,
+    pub(crate) pushes: Pushes,
     pub(crate) metrics: Metrics,
     pub(crate) figures: Figures,
     /// Signs for whom agents work.
@@ -114,6 +116,7 @@ impl Shared {
             wakes: Wakes::default(),
             outboxes: Outboxes::default(),
             reminders: Reminders::default(),
+            pushes: Pushes::new(key.clone()),
             metrics: Metrics::new(),
             figures: Figures::default(),
             chain: Chain::new(key),

@@ -56,6 +56,7 @@ async fn start_in(store: StoreSpec, agents: Vec<AgentSpec>) -> Handle {
         agents,
         cell: CellLimits { max_delegations: 1_000, max_behind: 8, ..CellLimits::default() },
         streams: Limits::default(),
+        push: Default::default(),
         key: crate::config::InstanceKey::generate().unwrap(),
     };
     let handle = Gateway::start(started).await.unwrap().handle;

@@ -21,7 +21,7 @@ pub(super) fn serve(
     agent: &Agent,
     upstream: Option<&[u8]>,
     base: &str,
-    bearer: bool,
+    (bearer, push): (bool, bool),
     since: SystemTime,
     asked: &HeaderMap,
 ) -> Response<Body> {
@@ -30,6 +30,7 @@ pub(super) fn serve(
         agent: name,
         public_url: &format!("{base}/agents/{name}"),
         bearer,
+        push,
         upstream_authority: agent.wire.url.authority().map(http::uri::Authority::as_str),
     };
     let card = Bytes::from(served_card(upstream, &served));
@@ -79,7 +80,8 @@ mod tests {
         };
         let asked: HeaderMap =
             asked.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_str(value).unwrap())).collect();
-        let response = serve(&agent, upstream, "https://gw.example/base", true, SystemTime::UNIX_EPOCH, &asked);
+        let response =
+            serve(&agent, upstream, "https://gw.example/base", (true, false), SystemTime::UNIX_EPOCH, &asked);
         let (head, body) = response.into_parts();
         let Body::Full(body) = body else { panic!("a card is whole") };
         (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())

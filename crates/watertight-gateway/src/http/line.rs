@@ -116,7 +116,10 @@ impl Line<'_> {
             Call::List(list) => self.list(list).await.map(Outcome::Result),
             Call::Cancel(named) => self.cancel(&named).await.map(Outcome::Result),
             Call::Subscribe(named) => self.subscribe(shape, &named).await,
-            Call::CreatePush(_) | Call::GetPush(_) | Call::ListPush(_) | Call::DeletePush(_) => Err(no_push().into()),
+            Call::CreatePush(config) => self.create_push(config).await.map(Outcome::Result),
+            Call::GetPush(named) => self.get_push(&named).await.map(Outcome::Result),
+            Call::ListPush(list) => self.list_push(&list).await.map(Outcome::Result),
+            Call::DeletePush(named) => self.delete_push(named).await.map(Outcome::Result),
             Call::ExtendedCard { .. } => Err(Error::a2a(A2a::ExtendedAgentCardNotConfigured).into()),
         }
     }
@@ -211,9 +214,10 @@ impl Line<'_> {
     }
 
     async fn submit(&self, send: Send, want: Want) -> Result<crate::handle::Accepted, Problem> {
-        if send.peek.push_config {
-            return Err(no_push().into());
-        }
+        let (push, params) = match send.peek.push_config {
+            true => (self.inline_push(&send)?, edit::without_push(&send.params)),
+            false => (None, send.params),
+        };
         let named = send.peek.task_id.clone();
         let queue = self.queue(send.peek.queue)?;
         let key = given_key(&self.head.headers, send.peek.idempotency_key.as_deref())?;
@@ -221,7 +225,7 @@ impl Line<'_> {
         let call = NewCall {
             principal: self.who.principal.clone(),
             agent: self.agent.clone(),
-            params: send.params.into_bytes(),
+            params: params.into_bytes(),
             peek: send.peek,
             want,
             wait: None,
@@ -235,7 +239,9 @@ impl Line<'_> {
             outbox: self.who.outbox.clone(),
         };
         let submitted = self.router.handle().submit(call).await;
-        submitted.map_err(|declined| self.declined(declined, named.as_deref()))
+        let accepted = submitted.map_err(|declined| self.declined(declined, named.as_deref()))?;
+        self.keep_push(accepted.task, push).await?;
+        Ok(accepted)
     }
 
     /// What is wanted for the time in which the message waits, if the agent allows that.
@@ -304,7 +310,7 @@ impl Line<'_> {
         Ok(out)
     }
 
-    fn declined(&self, declined: Declined, task: Option<&str>) -> Problem {
+    pub(super) fn declined(&self, declined: Declined, task: Option<&str>) -> Problem {
         let walls = self.router.agent(&self.agent).map(|agent| &agent.settings);
         Problem::declined(declined, &self.agent, task, walls)
     }
@@ -337,10 +343,6 @@ fn given_key(headers: &HeaderMap, inside: Option<&str>) -> Result<Option<Arc<str
 
 fn not_found() -> Problem {
     Error::a2a(A2a::TaskNotFound).into()
-}
-
-fn no_push() -> Error {
-    Error::a2a(A2a::PushNotificationNotSupported)
 }
 
 /// What a request carries along to the agent: its trace, as far as it can be read (garbage is as good as nothing), and

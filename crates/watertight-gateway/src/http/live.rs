@@ -155,6 +155,7 @@ impl Live {
         // First the cell, then the door: whoever is let in finds the walls that it is told of.
         self.common.handle.limit(next.cell());
         self.common.handle.keep(next.kept);
+        self.common.handle.push(next.push.clone());
         self.common.handle.configure(next.specs()).await.map_err(|e| e.to_string())?;
         let after = before.after(next.clone(), self.common.handle.now());
         let intake = self.intake_for(&before.current, &next);

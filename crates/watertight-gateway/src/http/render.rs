@@ -30,6 +30,11 @@ pub(super) fn task(view: &TaskView, history_length: Option<u32>, artifacts: bool
     record.render_task(&options)
 }
 
+/// The same with its artifacts and without its history.
+pub(crate) fn whole(view: &TaskView) -> Vec<u8> {
+    task(view, Some(0), true)
+}
+
 /// What a caller can know of a task beyond what the agent said; nothing for a plain success.
 fn ours(view: &TaskView, artifacts: bool) -> Option<Json> {
     let mut words = Words(Vec::new());

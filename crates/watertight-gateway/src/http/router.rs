@@ -463,7 +463,8 @@ impl Router {
         let upstream = self.handle.card(name);
         let upstream = upstream.as_ref().map(|card| card.raw.as_bytes());
         let base = self.public.base(uri, headers, peer);
-        let mut response = cards::serve(agent, upstream, &base, !self.auth.is_open(), self.since, headers);
+        let ways = (!self.auth.is_open(), self.handle.pushes_news());
+        let mut response = cards::serve(agent, upstream, &base, ways, self.since, headers);
         let vary = self.public.vary().map(|names| (header::VARY, HeaderValue::from_static(names)));
         response.headers_mut().extend(vary);
         response

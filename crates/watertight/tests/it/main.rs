@@ -35,6 +35,7 @@ mod memory;
 mod outbox;
 mod outbox_chaos;
 mod proxies;
+mod push;
 mod queue;
 mod recovery;
 mod redrive;

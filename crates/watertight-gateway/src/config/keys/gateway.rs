@@ -359,3 +359,26 @@ pub(super) const LIMITS: &[Key] = &[
         ..KEY
     },
 ];
+
+pub(super) const PUSH: &[Key] = &[
+    Key {
+        path: "push.enabled",
+        kind: Kind::Flag,
+        default: Some("false"),
+        doc: "Whether callers may have news of their tasks pushed.",
+        more: "Callers then choose where this gateway sends requests to. Their secrets are sealed in the store under the \
+               instance key.",
+        read: Read::Gateway(|c| Value::Flag(c.push.enabled)),
+        ..KEY
+    },
+    Key {
+        path: "push.allow",
+        kind: Kind::Nets,
+        otherwise: "none",
+        example: "[\"10.0.0.0/8\"]",
+        doc: "Networks to which news may be pushed beside the public internet.",
+        more: "Each connection's own address is judged, whatever its name led to before. Redirects are not followed.",
+        read: Read::Gateway(|c| Value::list(&c.push.allow)),
+        ..KEY
+    },
+];
