@@ -227,6 +227,7 @@ impl Cell {
                 break;
             }
         }
+        self.engine.hurry_lazy();
         self.collect(room, fits)
     }
 
@@ -342,6 +343,7 @@ impl Cell {
                 }
             }
         }
+        saves.extend(self.engine.outboxes.take_lazy());
         let max = self.engine.settings.max_outbox;
         notices.into_iter().for_each(|notice| self.engine.outboxes.post(notice, max, &mut saves));
         // Of what is kept beside rows, only keys may wait longer.

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use watertight_policy::time::Time;
+use watertight_policy::time::{Span, Time};
 
 use crate::engine::Engine;
 use crate::ids::{LineId, Owner, TaskId};
@@ -48,6 +48,10 @@ pub struct View {
     pub oldest: Option<Time>,
 }
 
+/// How long what nobody waits for is not written, and how much of it.
+const PATIENCE: Span = Span::from_millis(200);
+const MANY: usize = 256;
+
 #[derive(Debug, Default)]
 pub(crate) struct Outboxes {
     of: BTreeMap<Owner, Kept>,
@@ -55,6 +59,9 @@ pub(crate) struct Outboxes {
     answering: BTreeMap<(TaskId, u32), Answering>,
     /// Outboxes of which the driver is to be told with the next commit.
     changed: BTreeSet<Owner>,
+    /// What was told on open lines, and goes with the next commit that is made anyway, or when it has waited long enough.
+    lazy: Vec<Save>,
+    lazy_since: Time,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +153,11 @@ impl Outboxes {
         self.changed.insert(owner);
     }
 
+    /// What goes with any commit.
+    pub(crate) fn take_lazy(&mut self) -> Vec<Save> {
+        std::mem::take(&mut self.lazy)
+    }
+
     /// Outboxes that have changed since this was asked last.
     pub(crate) fn take_changed(&mut self) -> Vec<View> {
         let changed = std::mem::take(&mut self.changed);
@@ -202,10 +214,25 @@ impl Engine {
         let Some(kept) = self.outboxes.of.get_mut(&owner) else { return };
         kept.held.remove(&seq);
         if written && kept.open.remove(&seq).is_some() {
-            self.extra.push(Save::Taken { owner: owner.clone(), first: seq, last: seq, lost: kept.lost });
+            // Nobody waits for that: a crash before it is written costs one reading more.
+            let taken = Save::Taken { owner: owner.clone(), first: seq, last: seq, lost: kept.lost };
+            let view = kept.view(&owner);
+            if self.outboxes.lazy.is_empty() {
+                self.outboxes.lazy_since = self.now;
+            }
+            self.outboxes.lazy.push(taken);
+            return self.out.push((None, Output::Outbox(view)));
         }
         let view = kept.view(&owner);
         self.beside.push(Output::Outbox(view));
+    }
+
+    /// What can wait has waited long enough, or there is much of it.
+    pub(crate) fn hurry_lazy(&mut self) {
+        let waits = self.now.since(self.outboxes.lazy_since) >= PATIENCE || self.outboxes.lazy.len() >= MANY;
+        if !self.outboxes.lazy.is_empty() && (waits || self.shutting_down) {
+            self.extra.append(&mut self.outboxes.lazy);
+        }
     }
 
     /// Its owner has read everything up to this one.

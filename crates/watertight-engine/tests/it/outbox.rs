@@ -132,7 +132,16 @@ fn an_answer_that_was_written_to_its_line_is_read() {
     assert_eq!((waiting(&w), w.receipts.clone()), (vec![1], vec![(task(1), 1)]), "it is there, should nobody hear it");
     w.give(Input::Told { task: task(1), turn: 1, written: true });
     w.told("0 outbox: 0 wait, newest 0");
-    assert_eq!(waiting(&w), []);
+    assert_eq!(waiting(&w), [1], "that it was told is worth no write of its own");
+    delegate(&mut w, "a");
+    assert_eq!(waiting(&w), [], "it goes with the next one");
+    w.send_with("n", |s| s.outbox = Outbox::Caller);
+    w.replies(3, TaskState::Completed);
+    w.give(Input::Told { task: task(3), turn: 1, written: true });
+    assert_eq!(waiting(&w), [2]);
+    w.after(300);
+    w.run();
+    assert_eq!(waiting(&w), [], "or by itself, after a while");
 }
 
 #[test]
