@@ -192,3 +192,42 @@ fn a_name_that_leads_inside_is_never_connected_to() {
     eventually(ms(5_000), "it is said", || gateway.log().contains("to which nothing is pushed").then_some(()));
     assert_eq!(inside.received().len(), 0);
 }
+
+#[test]
+fn every_end_arrives_however_often_the_gateway_dies() {
+    let (worker, good, dead) = (worker(), hook(), Peer::hole());
+    let mut gateway = start(&worker, "\"127.0.0.1\"");
+    gateway.rewrite("listen = \"127.0.0.1:0\"", &format!("listen = \"{}\"", gateway.addr()));
+    let client = gateway.client();
+    let urls = [good.url(), dead.url()];
+    let tasks = std::thread::scope(|scope| {
+        let delegating = scope.spawn(|| {
+            let delegate = |n: usize| {
+                let configuration =
+                    json!({"returnImmediately": true, "taskPushNotificationConfig": {"url": urls[usize::from(n % 5 == 4)]}});
+                let params = json!({"message": message(&format!("job {n}")), "configuration": configuration});
+                let task = eventually(ms(30_000), "it is taken on", || {
+                    let outcome = client.call("work", "SendMessage", &params, &[]).ok()?.outcome();
+                    match outcome {
+                        Ok(result) => Some(id(&result["task"]).to_owned()),
+                        // It was cut off: that end is told too.
+                        Err(fault) => Some(fault.task).filter(|task| !task.is_empty()),
+                    }
+                });
+                std::thread::sleep(ms(30));
+                (n % 5 != 4).then_some(task)
+            };
+            (0..40).filter_map(delegate).collect::<Vec<String>>()
+        });
+        for _ in 0..4 {
+            std::thread::sleep(ms(300));
+            gateway.kill();
+            gateway.start();
+        }
+        delegating.join().unwrap()
+    });
+    let arrived = |task: &String| told(&good).iter().any(|event| id(event) == task);
+    let all = || tasks.iter().all(arrived).then_some(());
+    eventually(ms(30_000), "all ends arrive", all);
+    assert!(tasks.len() == 32 && !tasks.iter().any(String::is_empty));
+}
