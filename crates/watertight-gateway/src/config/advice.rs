@@ -103,6 +103,9 @@ impl Adviser<'_> {
         if config.callers.is_empty() && !config.has_tokens {
             self.idle(&["key"], "the key hashes callers' tokens, and there are no callers");
         }
+        if !config.push.enabled {
+            self.idle(&["push", "allow"], "push.enabled is false, and nothing is pushed");
+        }
         if config.public_url.is_some() {
             self.idle(
                 &["server", "trusted_proxies"],

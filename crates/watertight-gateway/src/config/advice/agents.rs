@@ -24,6 +24,7 @@ pub(super) fn advise(adviser: &mut Adviser<'_>, name: &str, agent: &Agent) {
     one.sizes();
     one.breaker_window();
     one.breaker_parts();
+    one.results();
 }
 
 impl One<'_, '_> {
@@ -55,6 +56,17 @@ impl One<'_, '_> {
                 "card",
                 "it is at another place than the agent, so it is asked for without the headers",
             );
+        }
+    }
+
+    fn results(&mut self) {
+        let config = self.adviser.config;
+        let is_it =
+            |caller: &crate::config::Caller| caller.agent.as_ref().is_some_and(|agent| agent.as_str() == self.name);
+        if !self.agent.told {
+            self.idle("results_cooldown", "with results = \"wait\" it is not told that results wait");
+        } else if !config.has_tokens && !config.callers.iter().any(is_it) {
+            self.idle("results", "no caller is this agent, so it has no outbox: set agent at its caller");
         }
     }
 

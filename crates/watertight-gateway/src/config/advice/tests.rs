@@ -38,6 +38,8 @@ fn settings_without_effect() {
         ("cancel_wait = \"11s\"", "cancel_wait", "after cancel_grace, 10s"),
         ("depth = 0\nfanout = 2", "fanout", "nothing is delegated"),
         ("max_result_bytes = \"65MiB\"", "max_result_bytes", "max_task_bytes, 64MiB"),
+        ("results_cooldown = \"1s\"", "results_cooldown", "is not told"),
+        ("results = \"wake\"", "results", "no caller is this agent"),
         ("breaker.slow_call = \"1s\"", "breaker.slow_call", "slow_call_rate is 0%"),
         ("breaker.slow_call_rate = \"5%\"\nbreaker.slow_call = \"0s\"", "breaker.slow_call_rate", "no call is slow"),
         ("breaker.failure_rate = \"0%\"\nbreaker.min_calls = 9", "breaker.min_calls", "no share is judged"),
