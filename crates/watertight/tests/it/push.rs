@@ -33,14 +33,14 @@ fn worker() -> Agent {
 
 fn start(worker: &Agent, allow: &str) -> Gateway {
     let push = format!("[push]\nenabled = true\nallow = [{allow}]\n");
-    Config::new().agent("work", &worker.url(), &[]).last(&push).start()
+    Config::new().agent("worker", &worker.url(), &[]).last(&push).start()
 }
 
 /// Asks only to be accepted, with a push configuration.
 fn submit(client: &Client, text: &str, push: &Value) -> Value {
     let configuration = json!({"returnImmediately": true, "taskPushNotificationConfig": push});
     let params = json!({"message": message(text), "configuration": configuration});
-    client.rpc("work", "SendMessage", &params).unwrap()["task"].clone()
+    client.rpc("worker", "SendMessage", &params).unwrap()["task"].clone()
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn the_end_arrives_where_the_caller_said() {
     );
     // What has arrived is not kept.
     let of = json!({"taskId": id(&task)});
-    let configs = || client.rpc("work", "ListTaskPushNotificationConfigs", &of).unwrap()["configs"].clone();
+    let configs = || client.rpc("worker", "ListTaskPushNotificationConfigs", &of).unwrap()["configs"].clone();
     eventually(ms(5_000), "it is gone", || (configs() == json!([])).then_some(()));
-    let card = client.http("GET", "/agents/work/.well-known/agent-card.json", &[], b"").unwrap();
+    let card = client.http("GET", "/agents/worker/.well-known/agent-card.json", &[], b"").unwrap();
     let card: Value = serde_json::from_slice(&card.body).unwrap();
     assert_eq!(card["capabilities"]["pushNotifications"], true);
 }
@@ -77,14 +77,14 @@ fn configurations_are_made_shown_and_dropped_by_their_owner() {
     let (worker, hook) = (worker(), hook());
     let gateway = start(&worker, "\"127.0.0.1\"");
     let client = gateway.client();
-    let task = client.submit("work", "ask").unwrap();
+    let task = client.submit("worker", "ask").unwrap();
     eventually(ms(5_000), "it asks", || {
-        (state(&client.get("work", id(&task)).unwrap()) == "INPUT_REQUIRED").then_some(())
+        (state(&client.get("worker", id(&task)).unwrap()) == "INPUT_REQUIRED").then_some(())
     });
     let with = |extra: Value| {
         let mut params = json!({"taskId": id(&task), "url": hook.url()});
         extra.as_object().unwrap().iter().for_each(|(name, value)| params[name] = value.clone());
-        client.rpc("work", "CreateTaskPushNotificationConfig", &params)
+        client.rpc("worker", "CreateTaskPushNotificationConfig", &params)
     };
     let made = with(json!({"id": "mine", "token": "t"})).unwrap();
     assert_eq!((&made["id"], &made["taskId"], &made["token"]), (&json!("mine"), &task["id"], &json!("t")));
@@ -92,15 +92,15 @@ fn configurations_are_made_shown_and_dropped_by_their_owner() {
     assert_eq!(state(&told(&hook)[0]), "INPUT_REQUIRED");
     let minted = with(json!({})).unwrap();
     let named = |config: &str| json!({"taskId": id(&task), "id": config});
-    assert_eq!(client.rpc("work", "GetTaskPushNotificationConfig", &named("mine")).unwrap(), made);
+    assert_eq!(client.rpc("worker", "GetTaskPushNotificationConfig", &named("mine")).unwrap(), made);
     let line = format!("GET /tasks/{}/pushNotificationConfigs", id(&task));
-    let listed = client.rest("work", &line, "", &[]).bare().unwrap();
+    let listed = client.rest("worker", &line, "", &[]).bare().unwrap();
     assert_eq!(listed["configs"].as_array().unwrap().len(), 2);
     let minted = minted["id"].as_str().unwrap();
-    client.rpc("work", "DeleteTaskPushNotificationConfig", &named(minted)).unwrap();
-    assert_eq!(client.rpc("work", "GetTaskPushNotificationConfig", &named(minted)).unwrap_err().code, -32001);
+    client.rpc("worker", "DeleteTaskPushNotificationConfig", &named(minted)).unwrap();
+    assert_eq!(client.rpc("worker", "GetTaskPushNotificationConfig", &named(minted)).unwrap_err().code, -32001);
     let stranger = json!({"taskId": "0".repeat(32), "url": hook.url()});
-    assert_eq!(client.rpc("work", "CreateTaskPushNotificationConfig", &stranger).unwrap_err().code, -32001);
+    assert_eq!(client.rpc("worker", "CreateTaskPushNotificationConfig", &stranger).unwrap_err().code, -32001);
     for wrong in [
         json!({"url": "http://127.0.0.1/\r\nx: y"}),
         json!({"url": "file:///etc/passwd"}),
@@ -143,7 +143,7 @@ fn what_does_not_arrive_is_tried_again_and_delays_nobody() {
     eventually(ms(20_000), "the sick one too, in the end", || (bad.received().len() >= 4).then_some(()));
     assert!(told(&bad).iter().all(|task| id(task) == id(&second)));
     assert_eq!(elsewhere.received().len(), 0, "no redirect is followed");
-    assert_eq!(state(&client.get("work", id(&first)).unwrap()), "COMPLETED");
+    assert_eq!(state(&client.get("worker", id(&first)).unwrap()), "COMPLETED");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_kill_between_the_end_and_its_arrival_loses_nothing_and_secrets_are_sealed()
     let client = gateway.client();
     let push = json!({"url": url, "token": "a-very-secret-token"});
     let (done, later) = (submit(&client, "at once", &push), submit(&client, "slow", &push));
-    client.ended("work", id(&done), ms(5_000));
+    client.ended("worker", id(&done), ms(5_000));
     gateway.kill();
     for file in fs::read_dir(gateway.file("store")).unwrap() {
         let bytes = fs::read(file.unwrap().path()).unwrap();
@@ -181,14 +181,14 @@ fn a_name_that_leads_inside_is_never_connected_to() {
     let client = gateway.client();
     let port = inside.addr().port();
     let refused = client.rpc(
-        "work",
+        "worker",
         "SendMessage",
         &json!({"message": message("x"), "configuration": {"taskPushNotificationConfig": {"url": inside.url()}}}),
     );
     assert_eq!(refused.unwrap_err().code, -32602, "before there is a task");
     assert_eq!(worker.peer.executions(), 0);
     let task = submit(&client, "x", &json!({"url": format!("http://localhost:{port}/")}));
-    client.ended("work", id(&task), ms(5_000));
+    client.ended("worker", id(&task), ms(5_000));
     eventually(ms(5_000), "it is said", || gateway.log().contains("to which nothing is pushed").then_some(()));
     assert_eq!(inside.received().len(), 0);
 }
@@ -207,7 +207,7 @@ fn every_end_arrives_however_often_the_gateway_dies() {
                     json!({"returnImmediately": true, "taskPushNotificationConfig": {"url": urls[usize::from(n % 5 == 4)]}});
                 let params = json!({"message": message(&format!("job {n}")), "configuration": configuration});
                 let task = eventually(ms(30_000), "it is taken on", || {
-                    let outcome = client.call("work", "SendMessage", &params, &[]).ok()?.outcome();
+                    let outcome = client.call("worker", "SendMessage", &params, &[]).ok()?.outcome();
                     match outcome {
                         Ok(result) => Some(id(&result["task"]).to_owned()),
                         // It was cut off: that end is told too.
