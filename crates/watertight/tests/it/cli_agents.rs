@@ -132,6 +132,13 @@ fn tables_fit_the_terminal() {
     client.send("hotels", "hello").unwrap();
     while client.send("dead-with-a-long-name", "hello").expect_err("nobody is there").reason != "breaker_open" {}
     client.submit("hotels", "hello").unwrap();
+    eventually(ms(5_000), "what the agents' page shows is what happened", || {
+        let shown = watertight(&gateway, &["agents", "--json"]).only_json();
+        let agents = shown["agents"].as_array().unwrap();
+        let settled =
+            |agent: &Value| agent["inFlight"] == 0 && (agent["agent"] == "hotels" || agent["state"] == "ejected");
+        agents.iter().all(settled).then_some(())
+    });
     for (columns, args) in [80, 60, 100, 300].into_iter().flat_map(|columns| {
         [&["agents"][..], &["agents", "hotels"], &["tasks", "list"], &["tasks", "list", "--all"]]
             .map(|args| (columns, args))
