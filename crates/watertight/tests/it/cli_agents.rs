@@ -61,8 +61,8 @@ fn slots_that_are_missing_and_slots_that_are_stranded() {
     assert!(table.out.contains(&format!("\nroomy: {advice}\n")), "{}", table.out);
     assert!(!table.out.contains('\u{1b}'), "no color where no terminal is");
 
-    assert_eq!(gateway.metric("slots_peak", "tight"), Some(2.0));
-    assert_eq!(gateway.metric("slot_wait_seconds_count", "tight"), Some(15.0));
+    gateway.counts("slots_peak", "tight", 2.0);
+    gateway.counts("slot_wait_seconds_count", "tight", 15.0);
 }
 
 #[test]

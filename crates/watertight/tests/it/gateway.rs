@@ -15,7 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::client::Client;
-use crate::clock::{eventually, now};
+use crate::clock::{eventually, ms, now};
 
 /// A configuration in the making.
 #[derive(Clone, Debug, Default)]
@@ -248,6 +248,13 @@ impl Gateway {
             .filter(|line| line.split('{').next().is_some_and(|n| n.ends_with(name)) && line.contains(&label))
             .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
             .reduce(|a, b| a + b)
+    }
+
+    /// A metric comes to have this value: most are up to date only a moment after what they count.
+    #[track_caller]
+    pub(crate) fn counts(&self, name: &str, agent: &str, value: f64) {
+        let counted = || (self.metric(name, agent) == Some(value)).then_some(());
+        eventually(ms(5_000), &format!("{name} of {agent} is {value}"), counted);
     }
 
     /// Fails the test unless the agent's slots and places in the line are all free again.
