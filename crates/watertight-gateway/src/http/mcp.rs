@@ -58,7 +58,9 @@ impl Mcp {
         Mcp { desk: Arc::new(desk), service }
     }
 
-    pub(super) async fn answer(&self, who: Arc<Who>, head: Parts, body: Bytes) -> Response<Body> {
+    pub(super) async fn answer(&self, who: Arc<Who>, mut head: Parts, body: Bytes) -> Response<Body> {
+        // Its caller is known by now: what proves it is for nobody's log.
+        head.headers.remove(http::header::AUTHORIZATION);
         let slot = Arc::new(Slot::default());
         let session = Session { desk: self.desk.clone(), who, trace: trace(&head.headers) };
         let mut request = Request::from_parts(head, Full::new(body));
@@ -96,7 +98,12 @@ impl ServerHandler for Tools {
         let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Caller>()) else {
             return Err(ErrorData::internal_error("the caller of this request is not known", None));
         };
-        let said = caller.session.call(&asked.name, asked.arguments.unwrap_or_default()).await;
+        let call = caller.session.call(&asked.name, asked.arguments.unwrap_or_default());
+        // The library goes on for a caller that has left: without this, it would be waited for in its name.
+        let said = tokio::select! {
+            said = call => said,
+            () = context.ct.cancelled() => return Err(ErrorData::internal_error("the caller is gone", None)),
+        };
         let Some(said) = said else {
             let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
             return Err(ErrorData::invalid_params(format!("no such tool; there are {}", names.join(", ")), None));

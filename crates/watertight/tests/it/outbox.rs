@@ -42,6 +42,7 @@ pub(crate) fn worker() -> Agent {
         "fail" => vec![Step::Chunk("no rooms".into()), Step::End("FAILED")],
         "slow" => slow(text, ms(400)),
         "later" => slow(text, ms(3_000)),
+        "endless" => slow(text, ms(600_000)),
         text => vec![Step::Chunk(format!("done: {text}")), Step::End("COMPLETED")],
     })
 }

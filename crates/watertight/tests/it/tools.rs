@@ -1,6 +1,9 @@
 //! The tools for models, as their callers are told apart: who is there for whom, and what is refused. What each tool says
 //! is in `sdk::tools`, with the protocol's own client.
 
+use std::io::Write;
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use crate::clock::{eventually, ms};
@@ -80,6 +83,27 @@ fn nobody_sees_anothers_tasks_or_results() {
     let (failed, text, told) = uses(&gateway, "plain", "read_delegation_results", &json!({}));
     assert!(failed && text.contains("no outbox"), "{text}");
     assert_eq!(told["kind"], "refused");
+}
+
+/// What a caller that hung up asked for goes on, and holds nobody up; and nothing of it is logged by whom it passes through.
+#[test]
+fn who_hung_up_holds_up_nobody_and_nothing_is_logged() {
+    let worker = worker();
+    let mut gateway = config(&worker).last("[drain]\nlimit = \"40s\"").start();
+    let arguments = json!({"agent": "work", "task": "endless", "wait_s": 60});
+    let call = json!({"name": "delegate_task", "arguments": arguments});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).to_string();
+    let mut socket = TcpStream::connect(gateway.addr()).unwrap();
+    let head = "POST /mcp HTTP/1.1\r\nhost: x\r\nauthorization: Bearer token-of-plain\r\ncontent-type: application/json\r\n\
+                accept: application/json, text/event-stream\r\nmcp-protocol-version: 2025-11-25\r\n";
+    write!(socket, "{head}content-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    eventually(ms(10_000), "the worker is at it", || (worker.peer.executions() == 1).then_some(()));
+    drop(socket);
+    gateway.terminate();
+    let (status, _) = gateway.ended(ms(20_000));
+    assert!(status.success());
+    // What the protocol's library would log is what agents said, and who asked.
+    assert!(!gateway.log().contains("rmcp"));
 }
 
 #[test]
