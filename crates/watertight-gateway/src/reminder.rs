@@ -57,7 +57,8 @@ impl Reminders {
 /// Sees to it that an owner is told, if anything waits for it and it wants to be.
 pub(crate) fn due(shared: &Arc<Shared>, view: &View) {
     let Owner::Agent(tenant, agent) = &view.owner else { return };
-    if view.waiting == 0 || cooldown(shared, agent).is_none() || shared.draining().is_some() {
+    let ends = shared.draining().is_some() || shared.is_gone();
+    if view.waiting == 0 || cooldown(shared, agent).is_none() || ends {
         return;
     }
     let mut reminders = shared.reminders.lock();
