@@ -435,6 +435,13 @@ impl Cell {
         live.or_else(|| self.engine.peek(task).map(|live| live.row))
     }
 
+    /// The delegation that a caller waits for on this line, if it is durable as it is.
+    pub fn on_line(&self, line: LineId) -> Option<TaskId> {
+        let task = self.engine.lines.get(&line).copied()?;
+        let accepted = self.engine.live.get(&task).is_some_and(|live| live.row.version > 0);
+        (accepted && self.engine.is_durable(task)).then_some(task)
+    }
+
     /// Accepted delegations that are not terminal.
     pub fn accepted(&self) -> usize {
         self.engine.accepted

@@ -363,6 +363,7 @@ impl Driver {
     fn publish(&mut self, now: Time) {
         if now.since(self.published) >= STATS_EVERY {
             self.published = now;
+            self.shared.hub.rest_again();
             let walls = self.cell.agents(now);
             self.cell.forget_peaks();
             self.shared.figures.look(now, &walls);

@@ -326,7 +326,8 @@ impl Handle {
             return Err(Declined::TaskTerminal);
         }
         let joined = self.recalled(task, move |shared, live| shared.hub.join(live, after, shared.clock.now())).await;
-        joined.map_err(|reason| self.refused(agent, reason))?.flatten().ok_or(Declined::NotFound)
+        // What was there and is not live any more has ended.
+        joined.map_err(|reason| self.refused(agent, reason))?.flatten().ok_or(Declined::TaskTerminal)
     }
 
     /// An agent's own card, as last seen.
@@ -429,6 +430,12 @@ impl Handle {
     #[cfg(test)]
     pub(crate) fn sit_for(&self, time: std::time::Duration) {
         self.shared.seat.sit_for(time);
+    }
+
+    /// Likewise: who waits for an answer.
+    #[cfg(test)]
+    pub(crate) fn held_lines(&self) -> usize {
+        self.shared.lines.open_up_to(LineId(u64::MAX)).len()
     }
 
     /// Likewise: what is live.

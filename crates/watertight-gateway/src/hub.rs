@@ -14,7 +14,7 @@ pub(crate) mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -295,11 +295,15 @@ pub(crate) const MAX_PROPOSED_BYTES: usize = 256 << 20;
 
 /// Counts a stream while it is open.
 #[derive(Debug)]
-pub(crate) struct StreamGuard(Arc<AtomicUsize>);
+pub(crate) struct StreamGuard {
+    count: Arc<AtomicUsize>,
+    left: Arc<AtomicBool>,
+}
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.left.store(true, Ordering::Relaxed);
     }
 }
 
@@ -309,6 +313,8 @@ pub(crate) struct Hub {
     limits: Limits,
     evictions: Arc<AtomicU64>,
     message_bytes: AtomicUsize,
+    /// A reader has left, or somebody has looked: what was only here for that may rest again.
+    left: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -317,6 +323,8 @@ struct State {
     lives: BTreeMap<TaskId, Arc<Live>>,
     /// Those of them that only wait, and are held all the same.
     resting: BTreeSet<TaskId>,
+    /// And those that are only here because somebody reads them, or did.
+    tiring: BTreeSet<TaskId>,
     /// Whose the agents' task ids are.
     remotes: BTreeMap<(AgentId, Arc<str>), TaskId>,
     /// Messages that were proposed, until their line is answered or closed; in an order that tells two of them apart at once.
@@ -361,7 +369,13 @@ impl State {
 
 impl Hub {
     pub(crate) fn new(limits: Limits) -> Hub {
-        Hub { limits, evictions: Arc::default(), message_bytes: AtomicUsize::new(0), state: Mutex::default() }
+        Hub {
+            limits,
+            evictions: Arc::default(),
+            message_bytes: AtomicUsize::new(0),
+            left: Arc::default(),
+            state: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -504,6 +518,7 @@ impl Hub {
         }
         state.dirty.remove(&task);
         state.resting.remove(&task);
+        state.tiring.remove(&task);
         drop(state);
         self.drop_messages(&live);
         live.close(End::Over);
@@ -546,7 +561,8 @@ impl Hub {
             // It was asked for before the end and opened after it.
             reader.end(end);
         }
-        Subscription { live: Some(live), reader, _open: Some(StreamGuard(count)) }
+        let open = StreamGuard { count, left: self.left.clone() };
+        Subscription { live: Some(live), reader, _open: Some(open) }
     }
 
     pub(crate) fn streams(&self, agent: &AgentId) -> u32 {

@@ -195,7 +195,14 @@ impl Driver {
                 let stream = if line.stream { hub.open(task, true) } else { None };
                 Told::Task { task, replay, view: Some(Box::new(view)), position: None, stream, receipt: None }
             }
-            None => refused(&line.agent, otherwise, None),
+            None => match self.cell.on_line(id) {
+                // Asked for again while it only waits: the store has it.
+                Some(task) => {
+                    let replay = task != line.task;
+                    Told::Task { task, replay, view: None, position: None, stream: None, receipt: None }
+                }
+                None => refused(&line.agent, otherwise, None),
+            },
         };
         let _ = line.to.send(told);
     }

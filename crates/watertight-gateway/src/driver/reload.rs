@@ -271,7 +271,8 @@ impl Driver {
     /// Who waits is told. What was accepted before has its task, and may have reached the agent: only the rest is refused.
     fn refuse_all(&self) {
         for (id, line) in self.shared.lines.take_all() {
-            if self.shared.hub.of_line(id).is_some_and(|live| live.view().is_some()) {
+            let is_shown = self.shared.hub.of_line(id).is_some_and(|live| live.view().is_some());
+            if is_shown || self.cell.on_line(id).is_some() {
                 self.tell_at_the_end(id, line, Reason::StoreUnavailable);
                 continue;
             }

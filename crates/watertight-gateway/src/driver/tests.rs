@@ -3,6 +3,7 @@
 mod agent;
 mod limits;
 mod memory;
+mod rest;
 mod seat;
 
 use std::path::Path;

@@ -57,7 +57,7 @@ impl Handle {
         let message = Some(format!("an operator said: {text}"));
         let (attempt, detail) = (row.attempt, Detail { message, ..Detail::default() });
         let told = self.recalled(task, move |_, live| live.explain(attempt, detail)).await;
-        told.map_err(|reason| self.refused(&row.agent, reason))?.ok_or(Declined::NotFound)?;
+        told.map_err(|reason| self.refused(&row.agent, reason))?.ok_or(Declined::NotCancelable)?;
         let line = self.shared.lines.mint();
         let told = self.ask(line, &row.agent, task, false, Input::Dropped { line, task }).await?;
         match told {

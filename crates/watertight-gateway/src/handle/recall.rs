@@ -16,14 +16,15 @@ const TRIES: usize = 100;
 const AGAIN: Duration = Duration::from_millis(5);
 
 impl Handle {
-    /// Does something with a delegation that is live, while nobody changes it. `None`: it is not live, or not any more.
+    /// Does something with a delegation that is live, while nobody changes it. `None`: it is not live, or not any more. What
+    /// cannot be said just now (the disk is slow, the cell is being loaded again) is an error, and never that there is none.
     pub(super) async fn recalled<T: Send + 'static>(
         &self,
         task: TaskId,
         then: impl FnOnce(&Shared, Arc<Live>) -> T + Send + 'static,
     ) -> Result<Option<T>, Reason> {
         let shared = self.shared.clone();
-        self.blocking(move || {
+        let done = self.blocking(move || {
             let mut then = Some(then);
             for _ in 0..TRIES {
                 // What is kept in memory alone is never left to the store.
@@ -31,7 +32,7 @@ impl Handle {
                     Some(row) => Some((*row).clone()),
                     None => shared.store.task(task)?,
                 };
-                let Some(row) = row.filter(|row| !row.state.is_terminal()) else { return Ok(None) };
+                let Some(row) = row.filter(|row| !row.state.is_terminal()) else { return Ok(Ok(None)) };
                 let stored = read_record(&shared.store, task)?;
                 let inside = shared.clone();
                 let done = shared.look_at(|driver| {
@@ -39,15 +40,16 @@ impl Handle {
                     Some(then.take()?(&inside, live))
                 });
                 match done {
-                    Some(Some(done)) => return Ok(Some(done)),
+                    Some(Some(done)) => return Ok(Ok(Some(done))),
                     // A commit is on its way.
                     Some(None) => std::thread::sleep(AGAIN),
-                    None => return Ok(None),
+                    None if shared.is_gone() => return Ok(Err(Reason::ShuttingDown)),
+                    None => break,
                 }
             }
-            Ok(None)
-        })
-        .await
+            Ok(Err(Reason::StoreUnavailable))
+        });
+        done.await?
     }
 
     /// A task that is not live, if it is this caller's with this agent.
@@ -77,12 +79,15 @@ impl Handle {
     /// The stream of a message that was seen before: of what is over, or waits.
     pub(super) async fn recalled_stream(&self, view: &TaskView) -> Result<Subscription, Declined> {
         let (limits, task) = (self.shared.hub.limits(), view.task);
-        if !view.state.is_terminal() {
-            let joined = self.recalled(task, move |shared, live| shared.hub.join(live, None, shared.clock.now())).await;
-            if let Some(joined) = joined.map_err(|reason| self.refused(&view.agent, reason))?.flatten() {
-                return Ok(joined);
-            }
+        if view.state.is_terminal() {
+            return Ok(Subscription::over(view.clone(), limits));
         }
-        Ok(Subscription::over(view.clone(), limits))
+        let joined = self.recalled(task, move |shared, live| shared.hub.join(live, None, shared.clock.now())).await;
+        if let Some(joined) = joined.map_err(|reason| self.refused(&view.agent, reason))?.flatten() {
+            return Ok(joined);
+        }
+        // It has ended meanwhile.
+        let view = self.task(&view.principal, &view.agent, task).await?;
+        Ok(Subscription::over(view, limits))
     }
 }

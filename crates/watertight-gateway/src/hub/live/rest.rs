@@ -6,6 +6,7 @@
 //! agent can say a word.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use watertight_a2a::record::Record;
@@ -36,6 +37,7 @@ impl State {
     pub(in crate::hub) fn stir(&mut self, task: TaskId) -> Option<Arc<Live>> {
         let live = self.lives.get(&task)?;
         self.resting.remove(&task);
+        self.tiring.remove(&task);
         Some(live.clone())
     }
 }
@@ -60,12 +62,27 @@ impl Hub {
         let mut state = self.lock();
         let Some(live) = state.lives.get(&task).filter(|live| !live.volatile).cloned() else { return };
         let has_room = state.resting.len() < MAX_RESTING && live.bytes() <= MAX_RESTING_BYTES;
-        if state.resting.contains(&task) || has_room && state.resting.insert(task) || !live.vacate() {
+        if state.resting.contains(&task) || has_room && state.resting.insert(task) {
+            state.tiring.remove(&task);
+            return;
+        }
+        if !live.vacate() {
+            state.tiring.insert(task);
             return;
         }
         state.lives.remove(&task);
+        state.tiring.remove(&task);
         drop(state);
         self.drop_messages(&live);
+    }
+
+    /// Those whose readers have left rest again. What is written has been stirred, and is not among them.
+    pub(crate) fn rest_again(&self) {
+        if !self.left.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let tiring: Vec<TaskId> = self.lock().tiring.iter().copied().collect();
+        tiring.into_iter().for_each(|task| self.rest(task));
     }
 
     /// What the store has of a live delegation; taken if it is not here, or hollow. The row is the durable one.
@@ -75,7 +92,14 @@ impl Hub {
                 live.fill(|| kept::restore(row, stored).0);
                 live
             }
-            None => self.adopt(row, fence, stored),
+            None => {
+                let live = self.adopt(row, fence, stored);
+                if only_waits(row) {
+                    self.lock().tiring.insert(row.task);
+                    self.left.store(true, Ordering::Relaxed);
+                }
+                live
+            }
         }
     }
 }
