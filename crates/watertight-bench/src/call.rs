@@ -25,10 +25,22 @@ impl Request {
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":"{number}","method":"SendMessage","params":{{"message":{{"messageId":"{message}","role":"ROLE_USER","parts":[{{"text":"{text}"}}],"metadata":{{"purpose":"a message with the usual members, of the usual size","trace":"{message}"}}}},"configuration":{{"acceptedOutputModes":["text/plain","application/json"]}}}}}}"#
         );
-        let bytes = post(addr, path, &body);
+        Request::of(post(addr, path, &body))
+    }
+
+    fn of(bytes: Vec<u8>) -> Request {
         let at = |what: &str| find(&bytes, what.as_bytes()).map_or(0, |at| at + what.len());
         let (id, message_id) = (at(r#""id":""#), at(r#""messageId":""#));
         Request { bytes, id, message_id }
+    }
+
+    /// One that is answered as soon as it is accepted.
+    pub(crate) fn at_once(addr: SocketAddr, path: &str) -> Request {
+        let whole = Request::new(addr, path).bytes;
+        let text = String::from_utf8_lossy(&whole);
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        let body = body.replace(r#""configuration":{"#, r#""configuration":{"returnImmediately":true,"#);
+        Request::of(post(addr, path, &body))
     }
 
     /// The request of call `n`. Callers choose their ids at random, mostly; so are these, and no two are alike.
@@ -64,6 +76,11 @@ pub(crate) fn post(addr: SocketAddr, path: &str, body: &str) -> Vec<u8> {
          a2a-version: 1.0\r\nuser-agent: watertight-bench\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .into_bytes()
+}
+
+/// A question without a body.
+pub(crate) fn get(addr: SocketAddr, path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nhost: {addr}\r\nuser-agent: watertight-bench\r\n\r\n").into_bytes()
 }
 
 /// A whole message of HTTP/1.1 at the beginning of what was read.

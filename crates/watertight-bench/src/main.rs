@@ -4,6 +4,7 @@
 //! and memory. `BENCH.md` says what each figure means; nothing here is part of the product.
 
 mod ask;
+mod backlog;
 mod call;
 mod cell;
 mod clock;
@@ -76,7 +77,7 @@ struct RunArgs {
     /// Where the JSON goes, and a directory for the time of the run.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
-    /// Only these parts: direct, nginx, memory, durable, sqlite, refusal, footprint, list.
+    /// Only these parts: direct, nginx, memory, durable, sqlite, refusal, footprint, list, backlog.
     #[arg(long, value_delimiter = ',', value_name = "PARTS")]
     only: Vec<run::Part>,
     /// Connections, each with one call at a time.
@@ -94,6 +95,9 @@ struct RunArgs {
     /// Tasks in the store that is started on and listed.
     #[arg(long, default_value_t = 10_000)]
     tasks: usize,
+    /// Tasks that wait in the long queue.
+    #[arg(long, default_value_t = 100_000)]
+    backlog: usize,
     /// What was built, for the record.
     #[arg(long, default_value = "release")]
     profile: String,

@@ -13,6 +13,8 @@ pub(crate) struct Report {
     pub(crate) refusal: Option<Refusal>,
     pub(crate) footprint: Vec<Footprint>,
     pub(crate) list: Option<List>,
+    #[serde(default)]
+    pub(crate) backlog: Option<Backlog>,
     /// What was left out, and why.
     pub(crate) notes: Vec<String>,
 }
@@ -92,6 +94,19 @@ pub(crate) struct List {
     pub(crate) tasks: usize,
     pub(crate) page: usize,
     pub(crate) walks: Vec<Quantiles>,
+}
+
+/// So many accepted tasks before an agent that takes nothing.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Backlog {
+    pub(crate) tasks: usize,
+    /// Accepted a second, while it filled.
+    pub(crate) rates: Vec<f64>,
+    /// Once all of them waited.
+    pub(crate) resident: Vec<u64>,
+    pub(crate) threads: usize,
+    /// Killed, and started again: from exec to the first `/readyz` that says so.
+    pub(crate) ready: Vec<f64>,
 }
 
 impl Cell {

@@ -99,6 +99,17 @@ impl Process {
         })
     }
 
+    /// Its threads now. Zero where there is no `/proc`.
+    pub(crate) fn threads(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/task", self.child.id())).map_or(0, Iterator::count)
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(mut self) {
+        let _already_gone = self.child.kill();
+        let _its_status = self.child.wait();
+    }
+
     /// An error with the last lines of its log.
     fn failed(&self, how: &str) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();

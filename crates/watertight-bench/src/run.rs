@@ -18,7 +18,7 @@ use crate::figures::Waits;
 use crate::load::Load;
 use crate::model::{About, Cell, Footprint, List, Quantiles, Refusal, Report, Sqlite};
 use crate::route::{self, Kind, Place};
-use crate::{Failure, RunArgs, floor, stop};
+use crate::{Failure, RunArgs, backlog, floor, stop};
 
 /// What can be asked for by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -31,6 +31,7 @@ pub(crate) enum Part {
     Refusal,
     Footprint,
     List,
+    Backlog,
 }
 
 /// Durable callers beside whom refusals are asked for.
@@ -38,7 +39,7 @@ const BUSY: usize = 128;
 /// Tasks on a page of a list: the most that A2A gives.
 const PAGE: usize = 100;
 /// A gateway's memory is looked at so long after its start.
-const SETTLED: Duration = Duration::from_millis(500);
+pub(crate) const SETTLED: Duration = Duration::from_millis(500);
 
 pub(crate) fn all(args: &RunArgs) -> Result<Report, Failure> {
     std::fs::create_dir_all(&args.out)?;
@@ -91,6 +92,9 @@ pub(crate) fn all(args: &RunArgs) -> Result<Report, Failure> {
             report.footprint.push(footprint(&place, args, list.tasks)?);
         }
         report.list = wanted(Part::List).then_some(list);
+    }
+    if wanted(Part::Backlog) {
+        report.backlog = Some(backlog::measure(&place, args)?);
     }
     Ok(report)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::Failure;
 use crate::figures::median;
-use crate::model::{Cell, Quantiles, Report};
+use crate::model::{Backlog, Cell, Quantiles, Report};
 use crate::route::Kind;
 
 /// Between these a document holds the table.
@@ -120,6 +120,22 @@ fn rest(out: &mut String, report: &Report) {
     if !rows.is_empty() {
         write_table(out, &["started on a store of", "exec to `listening on`", "RSS when idle"], &rows);
     }
+    if let Some(it) = &report.backlog {
+        backlog(out, it);
+    }
+}
+
+fn backlog(out: &mut String, it: &Backlog) {
+    let of = |all: &[f64]| median(all.iter().copied()).unwrap_or_default();
+    let resident = median(it.resident.iter().map(|&bytes| bytes as f64)).unwrap_or_default();
+    let row = vec![
+        whole(it.tasks as f64),
+        format!("{}/s", whole(of(&it.rates))),
+        format!("{} MiB", mebibytes(resident)),
+        it.threads.to_string(),
+        format!("{:.0} ms", of(&it.ready)),
+    ];
+    write_table(out, &["waiting tasks", "accepted", "RSS", "threads", "killed, exec to ready"], &[row]);
 }
 
 /// Each figure against its target. What was not measured is not judged.
@@ -158,6 +174,11 @@ fn verdicts(out: &mut String, report: &Report) {
     if let Some(it) = &report.list {
         let p99 = median(it.walks.iter().map(|it| it.p99)).unwrap_or_default();
         judge("ListTasks page, p99".into(), format!("{p99:.3} ms"), "< 5 ms".into(), p99 < 5.0);
+    }
+    if let Some(it) = &report.backlog {
+        let ready = median(it.ready.iter().copied()).unwrap_or_default();
+        let what = format!("{} waiting, killed: ready again", whole(it.tasks as f64));
+        judge(what, format!("{ready:.0} ms"), "< 3000 ms".into(), ready < 3_000.0);
     }
     if !rows.is_empty() {
         write_table(out, &["target", "measured", "wanted", ""], &rows);

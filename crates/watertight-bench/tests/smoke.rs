@@ -13,7 +13,21 @@ const BENCH: &str = env!("CARGO_BIN_EXE_watertight-bench");
 fn every_figure_is_measured_and_printed() {
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new(BENCH)
-        .args(["run", "--rounds", "1", "--seconds", "0.2", "--warm-up", "0.05", "--conns", "1,8", "--tasks", "250"])
+        .args([
+            "run",
+            "--rounds",
+            "1",
+            "--seconds",
+            "0.2",
+            "--warm-up",
+            "0.05",
+            "--conns",
+            "1,8",
+            "--tasks",
+            "250",
+            "--backlog",
+            "300",
+        ])
         .arg("--gateway")
         .arg(gateway())
         .arg("--out")
@@ -22,7 +36,15 @@ fn every_figure_is_measured_and_printed() {
         .unwrap();
     let (table, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{log}");
-    for part in ["direct", "Watertight, durable", "SQLite alone", "a refusal, idle", "of ListTasks over", "0 tasks"] {
+    for part in [
+        "direct",
+        "Watertight, durable",
+        "SQLite alone",
+        "a refusal, idle",
+        "of ListTasks over",
+        "0 tasks",
+        "waiting tasks",
+    ] {
         assert!(table.contains(part), "no {part} in\n{table}");
     }
 
