@@ -51,7 +51,7 @@ fn a_stop_in_the_middle_loses_nothing() {
 
 #[test]
 fn who_connects_while_it_ends_is_told_so() {
-    let agent = Agent::start(Card::Plain, |text| slow(text, ms(1500)));
+    let agent = Agent::start(Card::Plain, |text| slow(text, ms(2500)));
     let mut gateway = Config::new().agent("slow", &agent.url(), &[]).start();
     let client = gateway.client();
     let running = client.clone();
