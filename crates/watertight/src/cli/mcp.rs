@@ -17,8 +17,9 @@ use super::args::McpArgs;
 use super::client::Client;
 use super::exit::{Code, Failure};
 
-/// Lines that are worked on at the same time; the next one waits.
-const MAX_AT_ONCE: usize = 64;
+/// Requests that are worked on at the same time. One more is refused: who waited for room here could not be asked
+/// whether it lives, nor told that something is canceled.
+const MAX_AT_ONCE: usize = 1_024;
 
 /// The longest line.
 const MAX_LINE: usize = 16 << 20;
@@ -58,7 +59,13 @@ pub(super) async fn run(args: McpArgs) -> Result<Code, Failure> {
         }
         // The first one tells the version that the others are in.
         let alone = message["method"] == "initialize";
-        let Ok(permit) = room.clone().acquire_owned().await else { break };
+        let Ok(permit) = room.clone().try_acquire_owned() else {
+            let text = format!("{MAX_AT_ONCE} requests are being worked on already");
+            if message.get("id").is_some() && answers.send(error_line(&message["id"], -32000, &text)).await.is_err() {
+                break;
+            }
+            continue;
+        };
         let (inside, answers) = (pipe.clone(), answers.clone());
         let id = message["id"].to_string();
         let key = id.clone();
@@ -131,6 +138,9 @@ impl Pipe {
         match self.client.pipe("/mcp", &headers, line).await {
             Ok((_, body)) if body.trim_ascii().is_empty() => None,
             Ok((_, body)) if serde_json::from_slice::<Value>(&body).is_ok_and(|answer| answer["jsonrpc"] == "2.0") => {
+                // A message is one line here, however it was laid out on its way.
+                let one_line = |byte: u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte };
+                let body: Vec<u8> = body.into_iter().map(one_line).collect();
                 if method == "initialize" {
                     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
                     let agreed = answer["result"]["protocolVersion"].as_str().map(str::to_owned);

@@ -1,8 +1,9 @@
 //! The tools for models, as their callers are told apart: who is there for whom, and what is refused. What each tool says
 //! is in `sdk::tools`, with the protocol's own client.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -104,6 +105,35 @@ fn who_hung_up_holds_up_nobody_and_nothing_is_logged() {
     assert!(status.success());
     // What the protocol's library would log is what agents said, and who asked.
     assert!(!gateway.log().contains("rmcp"));
+}
+
+/// However much is waited for, the pipe still hears its client.
+#[test]
+fn a_pipe_full_of_work_still_answers() {
+    let worker = worker();
+    let gateway = config(&worker).start();
+    let mut pipe = Command::new(env!("CARGO_BIN_EXE_watertight"))
+        .args(["mcp", "--url", &format!("http://{}", gateway.addr()), "--token-file"])
+        .arg(gateway.file("script"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut to, from) = (pipe.stdin.take().unwrap(), BufReader::new(pipe.stdout.take().unwrap()));
+    let mut says = |message: Value| writeln!(to, "{message}").unwrap();
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2025-11-25"});
+    for id in 1..=100 {
+        let arguments = json!({"agent": "work", "task": "endless", "wait_s": 600});
+        let params = json!({"name": "delegate_task", "arguments": arguments, "_meta": meta});
+        says(json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+    }
+    says(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 100}}));
+    says(json!({"jsonrpc": "2.0", "id": "alive", "method": "ping", "params": {"_meta": meta}}));
+    let first = from.lines().next().unwrap().unwrap();
+    let answer: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!((&answer["id"], &answer["result"]), (&json!("alive"), &json!({})), "{first}");
+    pipe.kill().unwrap();
+    pipe.wait().unwrap();
 }
 
 #[test]
