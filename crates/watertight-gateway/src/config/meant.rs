@@ -34,6 +34,9 @@ struct Judge<'a> {
     problems: Vec<Problem>,
 }
 
+/// The shortest pause between two messages that tell an agent of its results.
+const LEAST_COOLDOWN: Span = Span::from_millis(100);
+
 pub(super) fn config(
     file: written::File,
     dir: &Path,
@@ -276,6 +279,9 @@ impl Judge<'_> {
         let settings = AgentSettings { wake: wake.is_some().then_some(wake.cooldown), ..settings };
         let told = self.word(written.results.as_ref(), &[("wait", false), ("wake", true)]);
         let told_cooldown = self.span(written.results_cooldown.as_ref(), Span::from_secs(60));
+        if let Some(written) = written.results_cooldown.as_ref().filter(|_| told_cooldown < LEAST_COOLDOWN) {
+            self.say(written, format!("is shorter than {LEAST_COOLDOWN}: the agent would be told without a pause"));
+        }
         Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, wake, told, told_cooldown, settings }))
     }
 

@@ -232,6 +232,12 @@ fn a_file_that_is_not_there() {
 }
 
 #[test]
+fn an_agent_is_not_told_of_its_results_without_a_pause() {
+    let text = wrong("[agents.a]\nurl = \"http://127.0.0.1:1/\"\nresults = \"wake\"\nresults_cooldown = \"0s\"\n");
+    assert!(text.contains("is shorter than 0.1s: the agent would be told without a pause"), "{text}");
+}
+
+#[test]
 fn a_backoff_that_ends_before_it_begins_is_wrong() {
     let text = wrong("[agents.a]\nurl = \"http://127.0.0.1:1/\"\nbackoff_base = \"5s\"\nbackoff_max = \"1s\"\n");
     assert!(text.contains("backoff_max, 1s, is shorter than backoff_base, 5s"), "{text}");

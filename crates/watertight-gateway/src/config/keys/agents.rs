@@ -432,7 +432,7 @@ pub(super) const KEYS: &[Key] = &[
         path: "agents.*.results_cooldown",
         kind: Kind::Duration,
         default: Some("\"60s\""),
-        doc: "Between two of those messages, at least.",
+        doc: "Between two of those messages, at least; 100ms or more.",
         more: "It is doubled each time that nothing new came and nothing was acknowledged, up to 32 times as long.",
         read: Read::Agent(|a| Value::Span(a.told_cooldown)),
         ..KEY
