@@ -221,7 +221,8 @@ impl Engine {
                 self.outboxes.lazy_since = self.now;
             }
             self.outboxes.lazy.push(taken);
-            return self.out.push((None, Output::Outbox(view)));
+            // Behind what is on its way: nothing is shown before it is durable, and nothing older after it.
+            return self.beside.push(Output::Outbox(view));
         }
         let view = kept.view(&owner);
         self.beside.push(Output::Outbox(view));

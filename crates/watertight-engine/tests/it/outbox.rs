@@ -158,6 +158,21 @@ fn what_comes_after_an_answer_under_way_waits_for_it() {
 }
 
 #[test]
+fn what_is_on_its_way_to_the_disk_is_shown_when_it_is_there_and_then_stays_shown() {
+    let mut w = wide();
+    w.send_with("m", |s| s.outbox = Outbox::Caller);
+    delegate(&mut w, "a");
+    w.replies(1, TaskState::Completed);
+    w.durable = false;
+    w.replies(2, TaskState::Completed);
+    w.log.clear();
+    w.give(Input::Told { task: task(1), turn: 1, written: true });
+    w.told("");
+    w.commit_all();
+    assert_eq!(w.log.last().map(|line| line.trim()), Some("0 outbox: 1 wait, newest 2"), "{:#?}", w.log);
+}
+
+#[test]
 fn an_answer_that_nobody_heard_waits() {
     let mut w = wide();
     w.send_with("m", |s| s.outbox = Outbox::Caller);
