@@ -9,7 +9,7 @@ use watertight_policy::queue::Queue;
 use watertight_policy::retry_budget::RetryBudget;
 use watertight_policy::time::{Span, Time};
 
-use crate::ids::TaskId;
+use crate::ids::{LineId, TaskId};
 use crate::queue::Pace;
 use crate::settings::AgentSettings;
 use crate::wake::Asleep;
@@ -31,6 +31,8 @@ pub(crate) struct Agent {
     pub(crate) pace: Pace,
     /// Turns that the agent dropped while it was drained: it has them, and they are watched again when it is back.
     pub(crate) suspended: BTreeSet<TaskId>,
+    /// Workers of an agent that fetches its work, which wait for some. Lines are numbered in the order in which they came.
+    pub(crate) workers: BTreeSet<LineId>,
     /// Nobody answered lately.
     pub(crate) asleep: Option<Asleep>,
     /// When its wake hook was last called.
@@ -55,6 +57,7 @@ impl Agent {
             queue: Queue::new(settings.queue),
             pace: Pace::default(),
             suspended: BTreeSet::new(),
+            workers: BTreeSet::new(),
             asleep: None,
             called: None,
             called_by_agent: None,
@@ -87,7 +90,10 @@ impl Agent {
             return Some(Closed::Asleep(asleep.until));
         }
         match self.breaker.gate(now) {
-            Gate::Open | Gate::Probe => self.pacing.until(now).map(Closed::Pacing),
+            Gate::Open | Gate::Probe => match self.pacing.until(now) {
+                Some(until) => Some(Closed::Pacing(until)),
+                None => (self.settings.fetches && self.workers.is_empty()).then_some(Closed::NoWorker),
+            },
             Gate::Closed { until } => Some(Closed::Breaker(until)),
         }
     }
@@ -99,7 +105,7 @@ impl Agent {
             .then(|| match self.closed_until(now) {
                 Some(Closed::Breaker(until)) => until.or_else(|| self.breaker.wake_after(now)),
                 Some(Closed::Pacing(until) | Closed::Asleep(until)) => Some(until),
-                Some(Closed::Draining(_)) | None => None,
+                Some(Closed::Draining(_) | Closed::NoWorker) | None => None,
             })
             .flatten();
         // A wait that has ended already is looked at in the next step, never in the past.
@@ -118,4 +124,6 @@ pub(crate) enum Closed {
     Asleep(Time),
     /// It is drained for its restart; what runs was given until then, and nobody knows when it is back.
     Draining(Time),
+    /// It fetches its work, and nobody asks for any.
+    NoWorker,
 }

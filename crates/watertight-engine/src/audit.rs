@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use watertight_policy::time::Time;
 
+use crate::agent::Closed;
 use crate::engine::Engine;
 use crate::ids::{LineId, TaskId};
 use crate::live::{Live, Place, Timer};
@@ -39,6 +40,7 @@ impl Engine {
                 found.push(format!("{id}: a slot is free and {waiting} wait"));
             }
             let wakes = agent.wake.is_some() || agent.settings.drain.is_some();
+            let wakes = wakes || agent.closed_until(self.now) == Some(Closed::NoWorker);
             if !agent.queue.is_empty() && agent.closed_until(self.now).is_some() && !wakes {
                 found.push(format!("{id}: {} wait, and nothing will wake them", agent.queue.len()));
             }

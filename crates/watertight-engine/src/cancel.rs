@@ -37,6 +37,7 @@ impl Engine {
         let now = self.now;
         // A follow-up that waits for its slot never starts.
         self.take_back(task, Reason::Canceled, None);
+        self.withdraw_offer(task);
         let Some(live) = self.live.get_mut(&task) else { return };
         let settings = self.agents.get(&live.row.agent).map(|agent| &agent.settings);
         let (wait, grace) = settings.map_or((Span::ZERO, Span::ZERO), |s| (s.cancel_wait, s.cancel_grace));

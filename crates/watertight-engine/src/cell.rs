@@ -66,6 +66,8 @@ pub struct AgentView {
     pub suspended: u32,
     /// Nobody answered there lately, and its wake hook is called.
     pub asleep: bool,
+    /// It fetches its work: so many of its workers wait for some.
+    pub workers: Option<u32>,
 }
 
 /// See the module's header.
@@ -139,6 +141,7 @@ impl Cell {
             | Input::Progressed { .. }
             | Input::CancelAsked { .. }
             | Input::Dropped { .. }
+            | Input::WorkAsked { .. }
             | Input::CancelAnswered { .. }
             | Input::Told { .. }
             | Input::Acknowledged { .. }
@@ -173,7 +176,7 @@ impl Cell {
             Input::Dropped { .. } | Input::Configured(_) | Input::BreakerReset { .. } | Input::LineClosed { .. } => 0,
             Input::Told { .. } | Input::Acknowledged { .. } | Input::OutboxesAged { .. } => 0,
             Input::Progressed { .. } | Input::Ended { .. } => 1,
-            Input::Submitted(_) => 2,
+            Input::Submitted(_) | Input::WorkAsked { .. } => 2,
         };
         self.mail[urgency].push_back(input);
     }
@@ -201,7 +204,10 @@ impl Cell {
                 Input::Submitted(submission) => {
                     self.open.insert(submission.line, input.clone());
                 }
-                Input::CancelAsked { line, .. } | Input::Dropped { line, .. } | Input::Acknowledged { line, .. } => {
+                Input::CancelAsked { line, .. }
+                | Input::Dropped { line, .. }
+                | Input::WorkAsked { line, .. }
+                | Input::Acknowledged { line, .. } => {
                     self.open.insert(*line, input.clone());
                 }
                 Input::LineClosed { line } => {
@@ -518,6 +524,7 @@ fn view(id: &AgentId, agent: &Agent, now: Time) -> AgentView {
         removed: agent.removed,
         suspended: u32::try_from(agent.suspended.len()).unwrap_or(u32::MAX),
         asleep: agent.asleep.is_some(),
+        workers: agent.settings.fetches.then(|| u32::try_from(agent.workers.len()).unwrap_or(u32::MAX)),
     }
 }
 
@@ -526,6 +533,7 @@ fn line_of(input: &Input) -> Option<LineId> {
     match input {
         Input::Submitted(submission) => Some(submission.line),
         Input::CancelAsked { line, .. } | Input::Dropped { line, .. } | Input::Acknowledged { line, .. } => Some(*line),
+        Input::WorkAsked { line, .. } => Some(*line),
         Input::LineClosed { .. }
         | Input::Progressed { .. }
         | Input::Ended { .. }
@@ -547,5 +555,6 @@ fn is_news(input: &Input) -> bool {
         Input::Submitted(_) | Input::CancelAsked { .. } | Input::Dropped { .. } | Input::LineClosed { .. } => false,
         // An answer that was told, and of which that is forgotten, is read twice.
         Input::Told { .. } | Input::Acknowledged { .. } | Input::OutboxesAged { .. } => false,
+        Input::WorkAsked { .. } => false,
     }
 }

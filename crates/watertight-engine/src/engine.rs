@@ -184,6 +184,7 @@ impl Engine {
                 self.wake(*task);
                 self.cancel_answered(*task, *answer);
             }
+            Input::WorkAsked { line, agent, waits } => self.work_asked(*line, agent, *waits),
             Input::Told { task, turn, written } => self.told(*task, *turn, *written),
             Input::Acknowledged { line, owner, up_to } => self.acknowledged(*line, owner, *up_to),
             Input::OutboxesAged { before } => self.age_outboxes(*before),
@@ -377,7 +378,7 @@ impl Engine {
             Some(Closed::Breaker(until)) => (Reason::BreakerOpen, until),
             Some(Closed::Pacing(until)) => (Reason::AgentPacing, Some(until)),
             Some(Closed::Draining(until)) => (Reason::AgentDraining, Some(until)),
-            Some(Closed::Asleep(_)) => return self.line_to_queue(id),
+            Some(Closed::Asleep(_) | Closed::NoWorker) => return self.line_to_queue(id),
         };
         let tickets = std::mem::take(&mut agent.tickets);
         for ticket in tickets.keys() {
@@ -472,6 +473,7 @@ impl Engine {
         self.settings = settings;
         let ids: Vec<AgentId> = self.agents.keys().cloned().collect();
         for id in ids {
+            self.send_workers_home(&id);
             self.watch_suspended(&id);
             self.pump(&id);
         }

@@ -56,6 +56,15 @@ pub enum Input {
         /// Which.
         task: TaskId,
     },
+    /// A worker of an agent that fetches its work asked for some.
+    WorkAsked {
+        /// Where it waits for it.
+        line: LineId,
+        /// Whose worker it is.
+        agent: AgentId,
+        /// It waits until there is some, or its line is closed.
+        waits: bool,
+    },
     /// The agent answered a CancelTask, or did not.
     CancelAnswered {
         /// Whose.

@@ -20,6 +20,7 @@ pub mod cell;
 mod dormant;
 mod drain;
 mod engine;
+mod fetch;
 mod follow;
 mod former;
 mod hashed;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use watertight_policy::breaker::ProbeId;
 use watertight_policy::bulkhead::Ticket;
 use watertight_policy::queue::Spot;
+use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
 use crate::hashed::Hash;
@@ -187,6 +188,20 @@ impl Live {
     /// Nothing of it is ever written to disk.
     pub(crate) fn is_volatile(&self) -> bool {
         self.row.durability == Durability::Memory
+    }
+
+    /// Somebody works on it: what it would have had if nobody had begun is gone.
+    pub(crate) fn begun(&mut self) {
+        if self.is_offered() {
+            self.row.turn.waiting_on = None;
+            self.row.turn.runs_for = None;
+        }
+    }
+
+    /// It was given to a worker, which has not begun with it: nothing has come of it, and somebody else may have it. Its row
+    /// says so, whatever its agent is by the time that it is read.
+    pub(crate) fn is_offered(&self) -> bool {
+        self.row.turn.phase == Phase::Dispatching && self.row.turn.waiting_on == Some(Reason::NoWorker)
     }
 
     /// Something still has to happen for it, though it is over.

@@ -152,6 +152,15 @@ pub enum Answer {
     ContextMismatch,
     /// The task is terminal and not canceled.
     NotCancelable,
+    /// Work for a worker. Its [`Output::Send`] came before this.
+    Work {
+        /// Which.
+        task: TaskId,
+        /// What all that the worker says of it has to name.
+        attempt: Attempt,
+    },
+    /// There is none for it now.
+    NoWork,
     /// The outbox is read up to there.
     Acknowledged {
         /// The last number that was given out.

@@ -144,7 +144,7 @@ impl Engine {
             let closed = match agent.closed_until(self.now) {
                 Some(Closed::Breaker(until)) => until,
                 Some(Closed::Pacing(until) | Closed::Draining(until) | Closed::Asleep(until)) => Some(until),
-                None => None,
+                Some(Closed::NoWorker) | None => None,
             };
             let again = agent.pace.again(self.now).max(closed.unwrap_or(Time::ZERO));
             let again = again.min(self.now + AGAIN.1);

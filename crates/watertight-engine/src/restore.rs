@@ -80,6 +80,7 @@ impl Engine {
                 self.await_caller(task);
                 self.resume_cancel(task);
             }
+            Phase::Dispatching if live.is_offered() && !runs_here => self.offer_again(task),
             Phase::Dispatching | Phase::Running => {
                 live.dispatched = Some(now);
                 live.heard = live.row.delivery == Delivery::Delivered;

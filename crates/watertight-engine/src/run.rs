@@ -25,14 +25,17 @@ impl Engine {
             let key = context_key(&live.row.principal, &live.row.agent, &live.row.context);
             live.row.remote_context = self.contexts.get(&key).and_then(|context| context.remote.clone());
         }
+        let fetches = self.agents.get(&live.row.agent).is_some_and(|agent| agent.settings.fetches);
         let turn = &mut live.row.turn;
-        live.floated = turn.runs_for.take();
+        live.floated = turn.runs_for;
+        // What nobody has begun with may go back to waiting, also after a crash.
+        turn.runs_for = live.floated.filter(|_| fetches);
         if let Some(runs_for) = live.floated {
             turn.budget.deadline = now + runs_for;
         }
         let untried = turn.times.sent.is_none();
         turn.phase = Phase::Dispatching;
-        turn.waiting_on = None;
+        turn.waiting_on = fetches.then_some(Reason::NoWorker);
         turn.attempts += 1;
         turn.times.sent = Some(now);
         if turn.attempts == 1 && untried {
@@ -60,6 +63,7 @@ impl Engine {
         if let Some(dispatch) = self.dispatch_of(task) {
             self.emit(task, Output::Send(dispatch));
         }
+        self.give(task);
         self.note_work(task);
         self.rewake(&id);
     }
@@ -93,6 +97,7 @@ impl Engine {
             // Cut already. Its id may just have become known, and with it whom to cancel.
             return self.cancel_if_owed(task);
         }
+        live.begun();
         live.row.turn.phase = Phase::Running;
         live.row.turn.times.heard(now);
         live.row.delivery = Delivery::Delivered;
@@ -153,6 +158,7 @@ impl Engine {
         let now = self.now;
         let Some(live) = self.live.get_mut(&task) else { return };
         live.heard = true;
+        live.begun();
         live.row.turn.times.heard(now);
         live.row.delivery = Delivery::Delivered;
         live.row.reply = reply.kind;
@@ -177,6 +183,10 @@ impl Engine {
     fn failed(&mut self, task: TaskId, fault: Fault) {
         let now = self.now;
         let Some(live) = self.live.get_mut(&task) else { return };
+        if live.is_offered() && fault.reason == Reason::NoWorker {
+            self.sample(task, Sample::Neutral);
+            return self.put_back(task, Time::ZERO);
+        }
         let id = live.row.agent.clone();
         live.row.delivery = live.row.delivery.max(fault.delivery);
         let took = live.dispatched.map_or(Span::ZERO, |at| now.since(at));
@@ -404,6 +414,7 @@ impl Engine {
     /// The turn's budget is spent, or it waited too long for its start.
     pub(crate) fn deadline_passed(&mut self, task: TaskId) {
         let now = self.now;
+        self.withdraw_offer(task);
         let Some(live) = self.live.get_mut(&task) else { return };
         match live.row.turn.phase {
             Phase::Waiting if !live.accepted => self.turn_refused(task, Reason::BudgetExhausted, None),

@@ -105,6 +105,8 @@ pub struct AgentSettings {
     pub context_grace: Span,
     /// How long a task may wait for its caller's answer.
     pub interrupted_max: Span,
+    /// It is not called: its workers ask for work, and what waits for it waits until one does.
+    pub fetches: bool,
     /// It has a hook that wakes it when nobody answers there, which is called no more often than this.
     pub wake: Option<Span>,
     /// Somebody is about to restart it: nothing new is delivered, and what runs was given until then.
@@ -136,6 +138,7 @@ impl Default for AgentSettings {
             cancel_grace: Span::from_secs(10),
             context_grace: Span::from_secs(30),
             interrupted_max: Span::from_secs(86_400),
+            fetches: false,
             wake: None,
             drain: None,
         }

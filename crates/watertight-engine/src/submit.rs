@@ -39,7 +39,7 @@ impl Engine {
 
     /// The caller of a line is gone: what was accepted goes on; what nobody waits for any more does not start.
     pub(crate) fn line_closed(&mut self, line: LineId) {
-        let Some(task) = self.lines.remove(&line) else { return };
+        let Some(task) = self.lines.remove(&line) else { return self.worker_left(line) };
         let Some(live) = self.live.get_mut(&task) else { return };
         live.lines.retain(|l| l.id != line);
         live.cancel_lines.retain(|l| *l != line);
@@ -279,7 +279,7 @@ impl Engine {
         let closed = agent.closed_until(now);
         let class = match (class, closed) {
             // Its caller waits on its line until somebody is there, or its wait ends.
-            (Class::Line, Some(Closed::Asleep(_))) => {
+            (Class::Line, Some(Closed::Asleep(_) | Closed::NoWorker)) => {
                 if let Some(full) = self.queue_is_full(task) {
                     return self.turn_full(task, full);
                 }
@@ -298,18 +298,20 @@ impl Engine {
             (Class::Line, Some(Closed::Breaker(until))) => self.turn_refused(task, Reason::BreakerOpen, until),
             (Class::Line, Some(Closed::Pacing(until))) => self.turn_refused(task, Reason::AgentPacing, Some(until)),
             (Class::Line, Some(Closed::Draining(until))) => self.turn_refused(task, Reason::AgentDraining, Some(until)),
-            (Class::Line, Some(Closed::Asleep(_)) | None) => match agent.bulkhead.admit(now, Some(deadline)) {
-                Admission::Granted => {
-                    live.slot = true;
-                    self.dispatch(task);
+            (Class::Line, Some(Closed::Asleep(_) | Closed::NoWorker) | None) => {
+                match agent.bulkhead.admit(now, Some(deadline)) {
+                    Admission::Granted => {
+                        live.slot = true;
+                        self.dispatch(task);
+                    }
+                    Admission::Waiting { ticket, until: _ } => {
+                        live.place = Place::Line(ticket);
+                        agent.tickets.insert(ticket, task);
+                        self.waits_on(task, Reason::BulkheadFull);
+                    }
+                    Admission::Refused { again } => self.turn_refused(task, Reason::BulkheadFull, again),
                 }
-                Admission::Waiting { ticket, until: _ } => {
-                    live.place = Place::Line(ticket);
-                    agent.tickets.insert(ticket, task);
-                    self.waits_on(task, Reason::BulkheadFull);
-                }
-                Admission::Refused { again } => self.turn_refused(task, Reason::BulkheadFull, again),
-            },
+            }
             (Class::Queue, _) => {
                 let full = agent.bulkhead.in_flight() >= agent.bulkhead.params().max_in_flight;
                 let reason = match closed {
@@ -317,6 +319,7 @@ impl Engine {
                     Some(Closed::Pacing(_)) => Reason::AgentPacing,
                     Some(Closed::Draining(_)) => Reason::AgentDraining,
                     Some(Closed::Asleep(_)) => Reason::AgentAsleep,
+                    Some(Closed::NoWorker) => Reason::NoWorker,
                     None if !full && self.is_locked(&id) => Reason::ContextBusy,
                     None => Reason::BulkheadFull,
                 };

@@ -194,6 +194,8 @@ pub struct Agent {
     pub wake: Hook,
     /// It is told by a message that results wait for it.
     pub told: bool,
+    /// Where it fetches its work, a worker has to say something of what it has within this time.
+    pub lease: Duration,
     /// Between two of those, at least.
     pub told_cooldown: Span,
     /// Its walls.
@@ -270,6 +272,7 @@ impl Config {
             wait: agent.wait,
             memory: agent.memory,
             wake: Some(agent.wake.clone()).filter(Hook::is_some),
+            lease: agent.wire.fetches.then_some(agent.lease),
             results: agent.told.then_some(agent.told_cooldown),
         };
         self.agents.iter().map(spec).collect()

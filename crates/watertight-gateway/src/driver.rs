@@ -271,6 +271,7 @@ impl Driver {
             Input::Configured(settings) => self.settings = settings.clone(),
             Input::Told { .. } | Input::Acknowledged { .. } | Input::OutboxesAged { .. } => {}
             Input::Submitted(_)
+            | Input::WorkAsked { .. }
             | Input::Progressed { .. }
             | Input::CancelAsked { .. }
             | Input::Dropped { .. }

@@ -82,6 +82,7 @@ pub const fn row(reason: Reason) -> (i32, StatusCode) {
         | R::ReaderLagged
         | R::ContextBusy
         | R::AgentAsleep
+        | R::NoWorker
         | R::Backoff => (WATERTIGHT, StatusCode::OK),
     }
 }

@@ -8,6 +8,7 @@ mod cancel;
 mod claims;
 mod delegations;
 mod drain;
+mod fetch;
 mod list;
 mod outbox;
 mod push;
@@ -43,6 +44,7 @@ use crate::{AgentSpec, CellLimits, Kept, StartError};
 pub use claims::Trace;
 pub use delegations::{Rows, Tree, Whose};
 pub use drain::Drained;
+pub(crate) use fetch::NotHeard;
 pub use outbox::{Acknowledged, Arrived, NotAcknowledged, Reading};
 pub(crate) use push::NoPush;
 pub use queue::Queued;
@@ -578,5 +580,6 @@ fn declined(told: Told) -> Declined {
     match told {
         Told::Declined(declined) => declined,
         Told::Task { .. } | Told::Acknowledged { .. } | Told::NotThatFar { .. } => Declined::NotFound,
+        Told::Work { .. } | Told::NoWork => Declined::NotFound,
     }
 }

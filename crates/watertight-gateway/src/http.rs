@@ -18,6 +18,7 @@ pub(crate) mod api;
 mod cards;
 mod delegations;
 mod drain;
+mod inbox;
 mod line;
 mod outbox;
 mod public;

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod config;
 pub mod driver;
 pub mod error;
+mod fetch;
 mod figures;
 pub mod handle;
 pub mod http;
@@ -55,6 +56,8 @@ pub struct AgentSpec {
     pub memory: InMemory,
     /// How it is woken when nobody answers there.
     pub wake: Option<wake::Hook>,
+    /// It fetches its work, and a worker that has some has to say something of it within this time.
+    pub lease: Option<Duration>,
     /// It is told by a message that results wait for it, no more often than this.
     pub results: Option<Span>,
 }

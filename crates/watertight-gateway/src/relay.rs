@@ -16,7 +16,7 @@ use watertight_engine::record::{Delivery, ReplyKind, TaskState};
 use watertight_policy::acceptance::{Measure, PeerState};
 use watertight_policy::reason::Reason;
 
-use crate::agents::{self, News, Relay};
+use crate::agents::{self, Job, News, Relay};
 use crate::driver::shared::Shared;
 use crate::hub::{self, Live};
 use crate::states::state_of;
@@ -64,6 +64,11 @@ impl Ear {
     /// The agent's task id, if this attempt was the first to hear of it.
     pub(crate) fn learnt(&self) -> Option<RemoteId> {
         self.remote_task.clone().filter(|_| self.is_new)
+    }
+
+    /// The contextId toward an agent that mints none of its own.
+    pub(crate) fn context_toward(&self, job: &Job) -> String {
+        job.dispatch.remote_context.as_deref().unwrap_or(&self.context_id).to_owned()
     }
 
     /// How the attempt ended, for the cell.

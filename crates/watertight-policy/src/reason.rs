@@ -172,6 +172,8 @@ reasons! {
          ends."
     AgentAsleep "agent_asleep" Waiting
         "Nobody answers at the agent's address, and it is being woken. The message follows as soon as it is there."
+    NoWorker "no_worker" Waiting
+        "The agent fetches its work, and no worker of it has begun with this. The next one that asks is given it."
     Backoff "backoff" Waiting
         "An attempt failed without harm, and the next one waits a moment. Nothing needs to be done."
 }
@@ -226,6 +228,6 @@ mod tests {
     #[test]
     fn kinds() {
         let count = |kind| Reason::ALL.iter().filter(|reason| reason.kind() == kind).count();
-        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (23, 22, 3));
+        assert_eq!((count(Kind::Refusal), count(Kind::Failure), count(Kind::Waiting)), (23, 22, 4));
     }
 }

@@ -342,7 +342,7 @@ impl World<'_> {
             Answer::TaskTerminal => "terminal",
             Answer::NotCancelable => "not cancelable",
             Answer::ContextMismatch => "context mismatch",
-            Answer::Acknowledged { .. } => return,
+            Answer::Acknowledged { .. } | Answer::Work { .. } | Answer::NoWork => return,
             Answer::NotThatFar { last } => {
                 return self.broken(n, None, format!("what was shown is said to be behind {last}"));
             }

@@ -338,7 +338,7 @@ impl<'a> World<'a> {
                 | Input::Told { task: of, .. }
                 | Input::CancelAnswered { task: of, .. } => *of == task,
                 Input::LineClosed { .. } | Input::Configured(_) | Input::BreakerReset { .. } => false,
-                Input::Acknowledged { .. } | Input::OutboxesAged { .. } => false,
+                Input::Acknowledged { .. } | Input::OutboxesAged { .. } | Input::WorkAsked { .. } => false,
                 Input::Stalled { .. } | Input::ShuttingDown => false,
             };
             if of {

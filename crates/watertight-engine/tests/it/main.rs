@@ -6,6 +6,7 @@ mod calls;
 mod cancel;
 mod drain;
 mod durability;
+mod fetch;
 mod native;
 mod outbox;
 mod pairs;

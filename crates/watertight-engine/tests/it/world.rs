@@ -384,6 +384,11 @@ impl World {
                     Answer::ContextMismatch => "other context".into(),
                     Answer::NotCancelable => "not cancelable".into(),
                     Answer::Acknowledged { last, waiting } => format!("{waiting} of {last} wait"),
+                    Answer::Work { task, attempt } => {
+                        let (task, attempt) = (task.0, attempt.0);
+                        format!("work t{task} #{attempt}")
+                    }
+                    Answer::NoWork => "no work".to_owned(),
                     Answer::NotThatFar { last } => format!("not that far: {last}"),
                 };
                 // An answer that waits for the disk does not hear its caller leave.

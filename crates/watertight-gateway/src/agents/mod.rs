@@ -51,6 +51,9 @@ pub(crate) use connect::Guard;
 pub use inspect::{CardFacts, CardReport, InterfaceFacts, Place, Use, inspect};
 pub(crate) use post::{post, post_to};
 
+/// Stands for the address of an agent that has none, and leads nowhere.
+pub const NOWHERE: &str = "http://nowhere.invalid/";
+
 /// Cancels under way at one agent; more wait for their turn, within their time.
 const MAX_CANCELS: usize = 32;
 
@@ -164,6 +167,8 @@ pub struct AgentConfig {
     pub name: Arc<str>,
     /// Where it is called, unless its card names a place on the same scheme, host and port: `http` or `https`, with a host.
     pub url: Uri,
+    /// Nobody calls it, at `url` or elsewhere: it fetches its work.
+    pub fetches: bool,
     /// How it is spoken to.
     pub binding: Binding,
     /// Where its card is. `None`: `.well-known/agent-card.json` below the URL, then at the host's root.
@@ -232,6 +237,7 @@ impl AgentConfig {
         AgentConfig {
             name: name.into(),
             url,
+            fetches: false,
             binding: Binding::Auto,
             card: None,
             mode: Mode::Auto,
@@ -268,8 +274,10 @@ impl Agent {
             cancels: Semaphore::new(MAX_CANCELS),
             keeper: OnceLock::new(),
         });
-        let keeper = tokio::spawn(cards::keep(Arc::downgrade(&agent)));
-        let _ = agent.keeper.set(keeper.abort_handle());
+        if !agent.config().fetches {
+            let keeper = tokio::spawn(cards::keep(Arc::downgrade(&agent)));
+            let _ = agent.keeper.set(keeper.abort_handle());
+        }
         Ok(agent)
     }
 

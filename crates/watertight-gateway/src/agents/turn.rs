@@ -25,6 +25,7 @@ use watertight_a2a::rest::outbound::Operation;
 use watertight_engine::ids::RemoteId;
 use watertight_engine::record::Delivery;
 use watertight_policy::reason::Reason;
+use watertight_policy::time::Time;
 
 use super::ask::{Along, Class};
 use super::endpoints::{Endpoint, Endpoints};
@@ -314,33 +315,40 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// The caller's params, as the agent is to have them.
     fn params(&self, endpoint: &Endpoint, at_once: Option<bool>) -> Json {
-        let dispatch = &self.job.dispatch;
-        let wire = dispatch.budget.to_wire(self.agent.asker.clock.now());
+        let tenant = self.along.tenant.as_deref().or(endpoint.tenant.as_deref());
+        self.job.params(self.agent.asker.clock.now(), tenant, at_once)
+    }
+}
+
+impl Job {
+    /// The caller's params, as the agent is to have them.
+    pub(crate) fn params(&self, now: Time, tenant: Option<&str>, at_once: Option<bool>) -> Json {
+        let dispatch = &self.dispatch;
+        let wire = dispatch.budget.to_wire(now);
         let budget = format!(
             "{{\"remaining_s\":{},\"depth\":{},\"fanout\":{},\"task\":\"{}\"}}",
             wire.remaining_s, wire.depth, wire.fanout, dispatch.task
         );
         let references = |ours: &str| {
-            let known = self.job.references.iter().find(|(known, _)| known == ours);
+            let known = self.references.iter().find(|(known, _)| known == ours);
             Some(known.map_or_else(|| ours.to_owned(), |(_, remote)| remote.to_string()))
         };
-        let id = |id: &'a Option<RemoteId>| id.as_deref().map_or(Set::Remove, Set::To);
+        let (task, context) = (dispatch.remote_task.as_deref(), dispatch.remote_context.as_deref());
         let mut delegation = Vec::new();
-        watertight_a2a::text::quote(&self.job.delegation, &mut delegation);
+        watertight_a2a::text::quote(&self.delegation, &mut delegation);
         // What the caller says to us alone, and what only we may say, stays here.
         let metadata = edit::RESERVED.map(|name| match name {
             BUDGET_KEY => (name, Some(Json::assume(budget.clone()))),
             DELEGATION_KEY => (name, Some(Json::assume(delegation.clone()))),
             _ => (name, None),
         });
-        let tenant = self.along.tenant.as_deref().or(endpoint.tenant.as_deref()).map_or(Set::Remove, Set::To);
+        let tenant = tenant.map_or(Set::Remove, Set::To);
         edit::send_params(
-            &self.job.message,
+            &self.message,
             &SendEdit {
-                task_id: id(&self.job.dispatch.remote_task),
-                context_id: id(&self.job.dispatch.remote_context),
+                task_id: task.map_or(Set::Remove, Set::To),
+                context_id: context.map_or(Set::Remove, Set::To),
                 references: Some(&references),
                 message_id_suffix: None,
                 metadata: &metadata,

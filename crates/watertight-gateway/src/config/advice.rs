@@ -199,6 +199,9 @@ impl Adviser<'_> {
         let mut first: BTreeMap<String, &str> = BTreeMap::new();
         for (name, agent) in &self.config.agents {
             let name = name.as_str();
+            if agent.wire.fetches {
+                continue;
+            }
             match first.get(&agent.wire.url.to_string()) {
                 Some(other) => {
                     let text = format!(

@@ -18,7 +18,7 @@ use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
 use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, mend, units};
-use crate::agents::{AgentConfig, Binding, Mode};
+use crate::agents::{AgentConfig, Binding, Mode, NOWHERE};
 use crate::push;
 use crate::wake::Hook;
 use crate::{InMemory, Kept};
@@ -245,8 +245,10 @@ impl Judge<'_> {
         self.name(&name, "an agent's name");
         let url = match &written.url {
             Some(url) => self.url(url, "url"),
+            None if written.fetches => Some(Uri::from_static(NOWHERE)),
             None => self.missing(&name, "url"),
         };
+        let lease = self.wait(written.lease.as_ref(), Duration::from_secs(30));
         let card = written.card.as_ref().and_then(|card| self.url(card, "card"));
         let binding = self.word(
             written.binding.as_ref(),
@@ -263,6 +265,7 @@ impl Judge<'_> {
         let wait = written.wait.as_ref().map(|wait| self.span(Some(wait), Span::ZERO));
         let settings = self.settings(&name, &written);
         let wire = AgentConfig {
+            fetches: written.fetches,
             card,
             binding,
             mode,
@@ -282,7 +285,7 @@ impl Judge<'_> {
         if let Some(written) = written.results_cooldown.as_ref().filter(|_| told_cooldown < LEAST_COOLDOWN) {
             self.say(written, format!("is shorter than {LEAST_COOLDOWN}: the agent would be told without a pause"));
         }
-        Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, wake, told, told_cooldown, settings }))
+        Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, wake, told, told_cooldown, lease, settings }))
     }
 
     fn wake(&mut self, written: &written::Wake) -> Hook {
@@ -379,6 +382,7 @@ impl Judge<'_> {
             context_grace: self
                 .span(written.context_grace.as_ref(), if native { NATIVE_GRACE } else { d.context_grace }),
             interrupted_max: self.span(written.interrupted_max.as_ref(), d.interrupted_max),
+            fetches: written.fetches,
             wake: None,
             drain: None,
             backoff: self.backoff(written),

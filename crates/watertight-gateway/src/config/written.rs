@@ -140,6 +140,9 @@ pub(super) struct Agent {
     pub(super) cancel_grace: Option<Text>,
     pub(super) context_grace: Option<Text>,
     pub(super) interrupted_max: Option<Text>,
+    #[serde(default)]
+    pub(super) fetches: bool,
+    pub(super) lease: Option<Text>,
     pub(super) results: Option<Text>,
     pub(super) results_cooldown: Option<Text>,
     #[serde(default)]

@@ -9,7 +9,7 @@ use http::HeaderValue;
 use watertight_a2a::call::MAX_REFERENCES;
 use watertight_a2a::json::Json;
 use watertight_a2a::traceparent::TraceParent;
-use watertight_engine::ids::{AgentId, LineId, RemoteId, TaskId};
+use watertight_engine::ids::{AgentId, Attempt, LineId, RemoteId, TaskId};
 use watertight_engine::input::{CancelAnswer, Fault, Outcome};
 use watertight_engine::output::{Answer, Dispatch, Output};
 use watertight_engine::record::{Delivery, Row, Save};
@@ -21,6 +21,7 @@ use super::lines::{Line, Told};
 use super::shared::{Health, Shared};
 use crate::agents::{Agent, Job, Named};
 use crate::clock;
+use crate::fetch::{Seat, Until};
 use crate::handle::{Declined, Trace};
 use crate::hub::{End, Home, Live, Message, Stored};
 use crate::outbox::Receipt;
@@ -108,10 +109,12 @@ impl Driver {
                 if let Some(live) = self.shared.hub.live(*task) {
                     live.publish(*seq, now);
                 }
+                self.shared.fetching.shown(*task, Until::Begun);
             }
             Output::Settled { task, state, reason, took, waited } => {
                 let Some(live) = self.shared.hub.live(*task) else { return };
                 live.settle(*state, *reason, now);
+                self.shared.fetching.shown(*task, Until::Over);
                 self.shared.hub.drop_messages(&live);
                 push::stir(&self.shared, *task);
                 self.shared.metrics.ended(&live.agent, *state, *reason, *took, *waited);
@@ -147,9 +150,11 @@ impl Driver {
             Answer::Task { task, receipt: Some(turn), .. } => Some(Receipt::new(&self.shared, *task, *turn)),
             Answer::Task { receipt: None, .. } | Answer::Refused(_) | Answer::Conflict { .. } => None,
             Answer::NotFound | Answer::TaskTerminal | Answer::ContextMismatch | Answer::NotCancelable => None,
+            Answer::Work { .. } | Answer::NoWork => None,
             Answer::Acknowledged { .. } | Answer::NotThatFar { .. } => None,
         };
-        let Some(line) = line else { return };
+        let work = if let Answer::Work { task, attempt } = answer { Some((task, attempt)) } else { None };
+        let Some(line) = line else { return self.nobody_took(work) };
         let told = match answer {
             Answer::Task { task, replay, receipt: _ } => {
                 // Asked for again after a reload, the first one looks like a repeat of itself.
@@ -162,6 +167,8 @@ impl Driver {
             }
             Answer::Acknowledged { last, waiting } => Told::Acknowledged { last, waiting },
             Answer::NotThatFar { last } => Told::NotThatFar { last },
+            Answer::Work { task, attempt } => Told::Work { task, attempt },
+            Answer::NoWork => Told::NoWork,
             Answer::Refused(refusal) => {
                 let known = self.settings.agents.contains_key(&refusal.agent);
                 self.shared.metrics.refused(&refusal.agent, known, refusal.reason);
@@ -181,7 +188,16 @@ impl Driver {
             Answer::NotCancelable => Told::Declined(Declined::NotCancelable),
         };
         // A caller that has left meanwhile does not hear it; the record stands.
-        let _ = line.to.send(told);
+        if line.to.send(told).is_err() {
+            self.nobody_took(work);
+        }
+    }
+
+    /// The worker that this was for has left.
+    fn nobody_took(&self, work: Option<(TaskId, Attempt)>) {
+        if let Some((task, attempt)) = work {
+            self.shared.fetching.left(task, attempt);
+        }
     }
 
     /// Nobody answers a line any more: its caller gets the task as it is, if it was accepted.
@@ -227,9 +243,13 @@ impl Driver {
         // Where its caller's connection is, its connection to the agent is too.
         let home = live.home(dispatch.turn).unwrap_or_else(|| shared.runtime.clone());
         let ear = Ear::new(shared.clone(), live.clone(), &dispatch, max);
+        let way = match known.spec.lease {
+            Some(lease) => Way::Fetched(Seat::new(&shared, &dispatch.agent, task, attempt), lease),
+            None => Way::Called(known.agent.clone()),
+        };
         let run = async move {
             // In a place of its own: it is large, and would be copied whole at every step of a task's making and end.
-            let trying = Box::pin(attempt_of(&shared, &live, &known.agent, dispatch, ear, send));
+            let trying = Box::pin(attempt_of(&shared, &live, way, dispatch, ear, send));
             let outcome = AssertUnwindSafe(trying);
             let outcome = outcome.catch_unwind().await.unwrap_or_else(|_| {
                 tracing::error!(%task, "an attempt panicked");
@@ -247,7 +267,12 @@ impl Driver {
             return shared.inbox.cancel_answered(task, CancelAnswer::Failed);
         };
         let run = async move {
-            let asking = AssertUnwindSafe(cancel_until(&shared, &known.agent, task, &remote_task, until));
+            let asking = AssertUnwindSafe(async {
+                match known.spec.lease {
+                    Some(_) => worker_stops(&shared, task, until).await,
+                    None => cancel_until(&shared, &known.agent, task, &remote_task, until).await,
+                }
+            });
             let answer = asking.catch_unwind().await.unwrap_or(CancelAnswer::Failed);
             shared.cancel_answered(task, answer);
         };
@@ -273,10 +298,17 @@ pub(super) fn refused(agent: &AgentId, reason: Reason, retry_after: Option<Span>
     Told::Declined(Declined::Refused { reason, agent: agent.clone(), retry_after, cause: None })
 }
 
+/// How a turn gets to its agent.
+enum Way {
+    Called(Arc<Agent>),
+    /// Its worker speaks there, within this time.
+    Fetched(Seat, Duration),
+}
+
 async fn attempt_of(
     shared: &Arc<Shared>,
     live: &Live,
-    agent: &Agent,
+    way: Way,
     dispatch: Dispatch,
     mut ear: Ear,
     send: bool,
@@ -302,9 +334,10 @@ async fn attempt_of(
         tenant: live.along.named_or(|| Named::of(&message.params, extensions)).tenant.clone(),
         message: message.params,
     };
-    let end = match send {
-        true => agent.send(&job, &mut ear).await,
-        false => agent.watch(&job, &mut ear).await,
+    let end = match (way, send) {
+        (Way::Called(agent), true) => agent.send(&job, &mut ear).await,
+        (Way::Called(agent), false) => agent.watch(&job, &mut ear).await,
+        (Way::Fetched(mut seat, lease), send) => seat.attend(&job, &mut ear, lease, !send).await,
     };
     if let Some(learnt) = ear.learnt().filter(|_| end.ended.is_ok())
         && is_foreign(shared, live, learnt).await
@@ -385,6 +418,15 @@ fn traceparent(trace: &Trace) -> Option<String> {
         Some(parent) => parent.child(span).to_string(),
         None => TraceParent::root(clock::random().ok()?, span, false).to_string(),
     })
+}
+
+/// A worker hears of a cancel when it speaks next. How it ends then is its attempt's to tell.
+async fn worker_stops(shared: &Shared, task: TaskId, until: Time) -> CancelAnswer {
+    if shared.fetching.cancel(task) {
+        let left = until.since(shared.clock.now());
+        tokio::time::sleep(Duration::from_micros(left.as_micros())).await;
+    }
+    CancelAnswer::Failed
 }
 
 async fn cancel_until(

@@ -178,6 +178,7 @@ pub(crate) fn line_of(input: &Input) -> Option<LineId> {
     match input {
         Input::Submitted(submission) => Some(submission.line),
         Input::CancelAsked { line, .. } | Input::Dropped { line, .. } | Input::Acknowledged { line, .. } => Some(*line),
+        Input::WorkAsked { line, .. } => Some(*line),
         Input::LineClosed { .. }
         | Input::Progressed { .. }
         | Input::Ended { .. }

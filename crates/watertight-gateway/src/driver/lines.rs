@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
-use watertight_engine::ids::{AgentId, LineId, TaskId};
+use watertight_engine::ids::{AgentId, Attempt, LineId, TaskId};
 
 use crate::handle::Declined;
 use crate::hub::{Subscription, TaskView};
@@ -24,6 +24,13 @@ pub(crate) enum Told {
         stream: Option<Subscription>,
         receipt: Option<Receipt>,
     },
+    /// Work for a worker of an agent that fetches it.
+    Work {
+        task: TaskId,
+        attempt: Attempt,
+    },
+    /// There is none now.
+    NoWork,
     /// The outbox is read so far: its last number, and how many wait.
     Acknowledged {
         last: u64,

@@ -195,8 +195,10 @@ impl Driver {
             Input::Progressed { task, .. } | Input::Ended { task, .. } | Input::CancelAnswered { task, .. } => {
                 (None, *task)
             }
-            // No delegation is to blame for what is asked of an outbox.
-            Input::Acknowledged { line, .. } => return self.shared.lines.is_open(*line),
+            // No delegation is to blame for what is asked of an outbox, or by a worker.
+            Input::Acknowledged { line, .. } | Input::WorkAsked { line, .. } => {
+                return self.shared.lines.is_open(*line);
+            }
             Input::LineClosed { .. }
             | Input::Told { .. }
             | Input::OutboxesAged { .. }

@@ -20,6 +20,7 @@ use crate::agents::Agent;
 use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::config::InstanceKey;
+use crate::fetch::Fetching;
 use crate::figures::Figures;
 use crate::hub::Hub;
 use crate::metrics::Metrics;
@@ -67,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) lines: Lines,
     pub(crate) drains: Drains,
     pub(crate) wakes: Wakes,
+    pub(crate) fetching: Fetching,
     pub(crate) outboxes: Outboxes,
     pub(crate) reminders: Reminders,
     pub(crate) pushes: Pushes,
@@ -114,6 +116,7 @@ impl Shared {
             lines: Lines::default(),
             drains,
             wakes: Wakes::default(),
+            fetching: Fetching::default(),
             outboxes: Outboxes::default(),
             reminders: Reminders::default(),
             pushes: Pushes::new(key.clone()),

@@ -46,6 +46,7 @@ fn spec(name: &str, agent: &FakeAgent, mode: Mode) -> AgentSpec {
         wait: None,
         memory: InMemory::default(),
         wake: None,
+        lease: None,
         results: None,
     }
 }

@@ -95,7 +95,9 @@ impl Handle {
         match self.ask(line, &nobody, TaskId(0), false, input).await.map_err(NotAcknowledged::Declined)? {
             Told::Acknowledged { last, waiting } => Ok(Acknowledged { last, waiting }),
             Told::NotThatFar { last } => Err(NotAcknowledged::NotThatFar(last)),
-            told @ (Told::Task { .. } | Told::Declined(_)) => Err(NotAcknowledged::Declined(super::declined(told))),
+            told @ (Told::Task { .. } | Told::Declined(_) | Told::Work { .. } | Told::NoWork) => {
+                Err(NotAcknowledged::Declined(super::declined(told)))
+            }
         }
     }
 }

@@ -63,7 +63,11 @@ impl Handle {
         match told {
             Told::Task { view: Some(view), .. } => Ok(*view),
             Told::Task { view: None, .. } => self.stored_view(&row.principal, &row.agent, task).await,
-            Told::Declined(_) | Told::Acknowledged { .. } | Told::NotThatFar { .. } => Err(super::declined(told)),
+            Told::Declined(_)
+            | Told::Acknowledged { .. }
+            | Told::NotThatFar { .. }
+            | Told::Work { .. }
+            | Told::NoWork => Err(super::declined(told)),
         }
     }
 }

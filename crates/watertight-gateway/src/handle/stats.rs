@@ -42,6 +42,8 @@ pub struct AgentStats {
     pub suspended: u32,
     /// Nobody answered there lately, and its wake hook is called.
     pub asleep: bool,
+    /// It fetches its work: so many of its workers wait for some.
+    pub workers: Option<u32>,
     /// How its wake hook went the last time.
     pub woken: Option<Woken>,
     /// What was asked of it in the last minutes.
@@ -106,6 +108,7 @@ impl Handle {
             drain: self.shared.drains.of(&view.agent).map(|until| until.since(now)),
             suspended: view.suspended,
             asleep: view.asleep,
+            workers: view.workers,
             woken: self.shared.wakes.last(&view.agent),
             in_memory: self.in_memory(&view.agent),
             advice: admits.then(|| Advice::of(&seen, view.max_in_flight, slow)),

@@ -60,9 +60,14 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
     let configured = router.agent(&stats.agent);
     if let (Some(out), Some(agent)) = (out.as_object_mut(), configured) {
         let (bulkhead, budget) = (&agent.settings.bulkhead, &agent.settings.budget);
-        out.insert("url".to_owned(), json!(agent.wire.url.to_string()));
+        let url = (!agent.wire.fetches).then(|| agent.wire.url.to_string());
+        out.insert("url".to_owned(), json!(url));
+        if let Some(workers) = stats.workers {
+            let lease = u64::try_from(agent.lease.as_millis()).unwrap_or(u64::MAX);
+            out.insert("fetches".to_owned(), json!({"workers": workers, "leaseMs": lease}));
+        }
         out.insert("card".to_owned(), card(router, &stats.agent));
-        let interface = router.handle().interface(&stats.agent);
+        let interface = router.handle().interface(&stats.agent).filter(|_| !agent.wire.fetches);
         out.insert(
             "interface".to_owned(),
             json!(interface.map(|(binding, path)| json!({"binding": binding, "path": path}))),
@@ -242,6 +247,7 @@ mod tests {
             drain: None,
             suspended: 0,
             asleep: false,
+            workers: None,
             woken: None,
             in_memory: None,
             advice: Some(Advice::of(&seen, max_in_flight, Span::MAX)),

@@ -75,6 +75,7 @@ mod tests {
             memory: Default::default(),
             wake: Default::default(),
             told: false,
+            lease: Default::default(),
             told_cooldown: watertight_policy::time::Span::ZERO,
             settings: AgentSettings::default(),
         };

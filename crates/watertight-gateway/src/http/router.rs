@@ -26,7 +26,7 @@ use super::mcp::Mcp;
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, delegations, drain, outbox, queue, redrive, reload, rest, rpc};
+use super::{api, cards, delegations, drain, inbox, outbox, queue, redrive, reload, rest, rpc};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -69,6 +69,10 @@ pub(super) enum Route<'a> {
     OutboxPending,
     OutboxStream,
     OutboxAck,
+    Inbox,
+    InboxClaim,
+    /// What a worker says: the task, and which kind of word.
+    InboxWord(&'a str, &'a str),
     Mcp,
     Tree(&'a str),
     Redrive(&'a str),
@@ -106,6 +110,16 @@ impl Route<'_> {
             [Some("v1"), Some("outbox"), Some("pending"), None, ..] => Route::OutboxPending,
             [Some("v1"), Some("outbox"), Some("stream"), None, ..] => Route::OutboxStream,
             [Some("v1"), Some("outbox"), Some("ack"), None, ..] => Route::OutboxAck,
+            [Some("v1"), Some("inbox"), None, ..] => Route::Inbox,
+            [Some("v1"), Some("inbox"), Some("claim"), None, ..] => Route::InboxClaim,
+            [
+                Some("v1"),
+                Some("inbox"),
+                Some(task),
+                Some(verb @ ("start" | "extend" | "progress" | "ask" | "finish")),
+                None,
+                ..,
+            ] => Route::InboxWord(task, verb),
             [Some("v1"), Some("delegations"), None, ..] => Route::Delegations,
             [Some("v1"), Some("delegations"), Some(task), None, ..] => Route::Delegation(task),
             [Some("v1"), Some("delegations"), Some(task), Some("tree"), None, ..] => Route::Tree(task),
@@ -135,6 +149,8 @@ impl Route<'_> {
             | Route::Redrive(_)
             | Route::Reload
             | Route::OutboxAck
+            | Route::InboxClaim
+            | Route::InboxWord(..)
             | Route::Mcp
             | Route::Drop(_) => Face::Http(&["POST"]),
             Route::Index
@@ -150,6 +166,7 @@ impl Route<'_> {
             | Route::Outbox
             | Route::OutboxPending
             | Route::OutboxStream
+            | Route::Inbox
             | Route::Card(_) => Face::Http(&["GET", "HEAD"]),
             Route::Rest(..) | Route::Nothing => Face::Rest,
         }
@@ -306,6 +323,21 @@ impl Router {
                 },
                 Err(problem) => plain(&problem),
             },
+            Route::Inbox => match self.worker(&head) {
+                Ok(agent) => inbox::show(self, &agent),
+                Err(problem) => plain(&problem),
+            },
+            Route::InboxClaim => match self.worker(&head) {
+                Ok(agent) => inbox::claim(self, &agent, head.uri.query().unwrap_or("")).await,
+                Err(problem) => plain(&problem),
+            },
+            Route::InboxWord(task, verb) => match self.worker(&head) {
+                Ok(agent) => match self.intake.read(&head.headers, body).await {
+                    Ok(body) => inbox::say(self, &agent, task, verb, &body).await,
+                    Err(untaken) => plain(&self.untaken(untaken)),
+                },
+                Err(problem) => plain(&problem),
+            },
             Route::Mcp => self.mcp(head, body).await,
             Route::Card(agent) => self.card(&AgentId::new(agent), &head, peer),
             Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
@@ -380,6 +412,12 @@ impl Router {
     fn owner(&self, head: &Parts) -> Result<Owner, Problem> {
         let who = self.auth.caller(&head.uri, &head.headers).map_err(refused)?;
         outbox::owner(&who)
+    }
+
+    /// The agent whose worker asks.
+    fn worker(&self, head: &Parts) -> Result<AgentId, Problem> {
+        let who = self.auth.caller(&head.uri, &head.headers).map_err(refused)?;
+        inbox::agent(&self.handle, &who)
     }
 
     /// Until then there is something to wait for.
@@ -501,6 +539,7 @@ fn index() -> Response<Body> {
         "config": "/v1/config",
         "delegations": "/v1/delegations",
         "outbox": "/v1/outbox",
+        "inbox": "/v1/inbox",
         "metrics": "/metrics",
         "health": ["/healthz", "/readyz"],
     });
@@ -529,6 +568,10 @@ mod tests {
             ("/v1/outbox/stream", Route::OutboxStream),
             ("/v1/outbox/pending", Route::OutboxPending),
             ("/v1/outbox/of/others", Route::Nothing),
+            ("/v1/inbox", Route::Inbox),
+            ("/v1/inbox/claim", Route::InboxClaim),
+            ("/v1/inbox/12/finish", Route::InboxWord("12", "finish")),
+            ("/v1/inbox/12/steal", Route::Nothing),
             ("/v1/config", Route::Config),
             ("/v1/config/reload", Route::Reload),
             ("/v1/delegations", Route::Delegations),

@@ -125,7 +125,7 @@ fn one(agent: &Value, color: bool) -> String {
     let state = state(agent);
     let mut rows = vec![
         ("agent", text(&agent["agent"])),
-        ("url", text(&agent["url"])),
+        ("url", address(agent)),
         ("state", state.tone.paint(&state.text, color)),
         ("card", card_in_full(agent)),
         ("interface", interface(agent)),
@@ -200,6 +200,15 @@ fn state(agent: &Value) -> Cell {
         ("ejected", None, _) => Cell::toned("ejected, trial due", Tone::Bad),
         ("pacing", _, Some(ms)) => Cell::toned(format!("pacing for {}", duration(ms)), Tone::Warning),
         _ => Cell::toned(word, Tone::Warning),
+    }
+}
+
+/// Where it is called, or how many of its workers ask for work.
+fn address(agent: &Value) -> String {
+    match agent["fetches"]["workers"].as_u64() {
+        Some(1) => "none: it fetches its work, and 1 worker waits for some".to_owned(),
+        Some(workers) => format!("none: it fetches its work, and {workers} workers wait for some"),
+        None => text(&agent["url"]),
     }
 }
 

@@ -27,6 +27,7 @@ mod crash;
 mod dedupe;
 mod disk;
 mod faults;
+mod fetch;
 mod kit;
 mod lifetimes;
 mod limits;

@@ -42,6 +42,14 @@ impl One<'_, '_> {
 
     fn address(&mut self) {
         let wire = &self.agent.wire;
+        if wire.fetches {
+            let asked = ["url", "card", "binding", "mode", "headers", "lookup", "wake.url", "wake.command"];
+            for key in asked.into_iter().chain(["connect_timeout", "idle_timeout", "unreachable_after"]) {
+                self.idle(key, "it fetches its work (`fetches`), and nobody calls it");
+            }
+            return;
+        }
+        self.idle("lease", "without `fetches` it is called, and no worker asks for work");
         let host = wire.url.host().unwrap_or("").trim_matches(['[', ']']);
         let here = host.eq_ignore_ascii_case("localhost")
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -3,17 +3,17 @@
 use watertight_engine::settings::Serialize;
 
 use super::{KEY, Key, Kind, Read, Value};
-use crate::agents::{Binding, Mode};
+use crate::agents::{Binding, Mode, NOWHERE};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
         path: "agents.*.url",
         kind: Kind::Url,
-        required: true,
+        otherwise: "none, with `fetches`; else it has to be there",
         example: "\"http://127.0.0.1:9001/\"",
         doc: "Its address; its card is read below it.",
         more: "`http` or `https`, without a user name or a password.",
-        read: Read::Agent(|a| Value::Text(a.wire.url.to_string())),
+        read: Read::Agent(|a| Value::text(Some(&a.wire.url).filter(|url| **url != NOWHERE))),
         ..KEY
     },
     Key {
@@ -416,6 +416,26 @@ pub(super) const KEYS: &[Key] = &[
         doc: "How long a task may wait for its caller's answer.",
         more: "For people who answer the next working day, longer.",
         read: Read::Agent(|a| Value::Span(a.settings.interrupted_max)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.fetches",
+        kind: Kind::Flag,
+        default: Some("false"),
+        doc: "It has no address: its workers ask for work (`/v1/inbox`), and what comes waits until one does.",
+        more: "For an agent behind a firewall, or one that runs now and then. Its workers are callers with `agent` (or a \
+               token with `--agent`) that is this one.",
+        read: Read::Agent(|a| Value::Flag(a.wire.fetches)),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.lease",
+        kind: Kind::Duration,
+        default: Some("\"30s\""),
+        least: ">0",
+        doc: "How long a worker may say nothing of its work: then that is given to another, or, once begun, given up.",
+        more: "Only with `fetches`. A worker that works for longer extends it, at a third of this.",
+        read: Read::Agent(|a| Value::time(a.lease)),
         ..KEY
     },
     Key {

@@ -21,7 +21,7 @@ pub(super) struct Looked {
 
 /// Asks every agent, each within the time that a look may take. With `progress`, who has been asked is told as it comes.
 pub(super) async fn look(config: &Config, progress: bool) -> Vec<Looked> {
-    let mut waiting = config.agents.iter();
+    let mut waiting = config.agents.iter().filter(|(_, agent)| !agent.wire.fetches);
     let (mut asked, mut done) = (JoinSet::new(), Vec::new());
     loop {
         while asked.len() < AT_ONCE
