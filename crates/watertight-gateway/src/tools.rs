@@ -7,6 +7,7 @@
 
 mod arguments;
 mod delegate;
+mod inbox;
 mod peers;
 mod results;
 mod tasks;
@@ -28,7 +29,8 @@ use crate::http::auth::Who;
 use crate::hub::TaskView;
 use crate::outbox::Receipt;
 
-pub(crate) use arguments::{TOOLS, Tool};
+use arguments::TOOLS;
+pub(crate) use arguments::Tool;
 
 /// Bytes that a model is shown of an agent's own words about itself.
 const MAX_DESCRIPTION: usize = 1_000;
@@ -68,9 +70,15 @@ impl Desk {
 }
 
 impl Session {
+    /// Those that are for this caller.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
+        let fetches = self.who.agent.as_ref().is_some_and(|agent| self.desk.handle.fetches(agent));
+        TOOLS.iter().filter(move |tool| fetches || !tool.fetches)
+    }
+
     /// Carries one out.
     pub(crate) async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Option<Said> {
-        let tool = TOOLS.iter().find(|known| known.name == tool)?;
+        let tool = self.tools().find(|known| known.name == tool)?;
         let arguments = Value::Object(arguments);
         let said = match tool.name {
             "list_peers" => match arguments::none(arguments) {
@@ -81,6 +89,11 @@ impl Session {
             "delegate_task_async" => self.delegate(arguments, false).await,
             "check_task_status" => self.check_task(arguments).await,
             "cancel_task" => self.cancel_task(arguments).await,
+            "check_inbox" => match arguments::none(arguments) {
+                Ok(()) => Ok(self.check_inbox().await),
+                Err(wrong) => Err(wrong),
+            },
+            "reply" => self.reply(arguments).await,
             "read_delegation_results" => self.read_results(arguments).await,
             _ => return None,
         };

@@ -21,7 +21,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use super::auth::Who;
 use super::body::Body;
 use super::line::{Slot, trace};
-use crate::tools::{Desk, Said, Session, TOOLS, Tool};
+use crate::tools::{Desk, Said, Session, Tool};
 
 /// What a model is told before anything else.
 const INSTRUCTIONS: &str = "Other agents can do work for you. list_peers says who they are; delegate_task asks one and waits, \
@@ -84,9 +84,12 @@ impl ServerHandler for Tools {
     async fn list_tools(
         &self,
         _page: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(TOOLS.iter().map(described).collect()))
+        let parts = context.extensions.get::<Parts>();
+        let caller = parts.and_then(|parts| parts.extensions.get::<Caller>());
+        let tools = caller.into_iter().flat_map(|caller| caller.session.tools());
+        Ok(ListToolsResult::with_all_items(tools.map(described).collect()))
     }
 
     async fn call_tool(
@@ -105,7 +108,7 @@ impl ServerHandler for Tools {
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the caller is gone", None)),
         };
         let Some(said) = said else {
-            let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+            let names: Vec<&str> = caller.session.tools().map(|tool| tool.name).collect();
             return Err(ErrorData::invalid_params(format!("no such tool; there are {}", names.join(", ")), None));
         };
         let Said { text, fields, failed, receipt } = said;
