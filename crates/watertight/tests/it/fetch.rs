@@ -382,3 +382,21 @@ fn a_model_takes_work_asks_back_and_answers() {
     uses("reply", json!({"task_id": task, "fence": next["fence"], "text": "la la"}));
     assert_eq!(answer_text(&boss.comes_to(&task, "COMPLETED")), "la la");
 }
+
+#[test]
+fn an_agent_that_is_called_from_now_on_is_sent_what_waited_for_its_workers() {
+    let called = crate::outbox::worker();
+    let gateway = config("60s", "").start();
+    let boss = As::new(&gateway, "boss");
+    let task = boss.submit("waited");
+    let no_longer = format!("[agents.crew]\nurl = \"{}\"\nfetches = false", called.url());
+    gateway.rewrite("[agents.crew]\nfetches = true", &no_longer);
+    gateway.hang_up();
+    assert_eq!(answer_text(&boss.comes_to(&task, "COMPLETED")), "done: waited");
+    // And back: what was not sent waits for a worker.
+    gateway.rewrite("fetches = false", "fetches = true");
+    gateway.hang_up();
+    boss.workers(0);
+    let task = boss.submit("for a worker");
+    assert_eq!(As::new(&gateway, "worker").claim(5.0).unwrap().task(), task);
+}
