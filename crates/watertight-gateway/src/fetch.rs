@@ -13,7 +13,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use watertight_a2a::event::Event;
@@ -100,9 +101,21 @@ pub(crate) enum Said {
     Finish(TaskState, Option<Parts>),
 }
 
-/// The parts of a message, as JSON.
+/// The parts of a message: an array, as the worker wrote it, number by number.
 #[derive(Debug)]
-pub(crate) struct Parts(pub(crate) Value);
+pub(crate) struct Parts(Box<RawValue>);
+
+impl Parts {
+    /// `None`: it is no array.
+    pub(crate) fn of(parts: Box<RawValue>) -> Option<Parts> {
+        parts.get().starts_with('[').then_some(Parts(parts))
+    }
+
+    /// One, of text.
+    pub(crate) fn text(text: &str) -> Option<Parts> {
+        Parts::of(serde_json::value::to_raw_value(&[json!({"text": text})]).ok()?)
+    }
+}
 
 /// Why it was not heard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -265,21 +278,19 @@ impl Seat {
 
     /// What an agent that is called would have sent. `None`: nothing that could be sent.
     fn events(&self, said: &Said, context: &str, turn: u32, begun: bool) -> Option<Vec<Event>> {
-        let task = self.task.to_string();
+        let (task, quoted) = (self.task.to_string(), Json::string(context));
+        let ids = format!(r#""taskId":"{task}","contextId":{}"#, String::from_utf8_lossy(quoted.as_bytes()));
         let message = |parts: &Parts| {
             let id = format!("{task}-{}-{}", self.attempt.0, self.shared.clock.now().as_micros());
-            json!({"messageId": id, "role": "ROLE_AGENT", "taskId": task, "contextId": context, "parts": parts.0})
+            format!(r#","message":{{"messageId":"{id}","role":"ROLE_AGENT",{ids},"parts":{}}}"#, parts.0)
         };
         let status = |state: TaskState, parts: Option<&Parts>| {
-            let mut status = json!({"state": state.as_str()});
-            if let Some(parts) = parts {
-                status["message"] = message(parts);
-            }
-            json!({"statusUpdate": {"taskId": task, "contextId": context, "status": status}})
+            let (state, said) = (state.as_str(), parts.map(message).unwrap_or_default());
+            format!(r#"{{"statusUpdate":{{{ids},"status":{{"state":"{state}"{said}}}}}}}"#)
         };
         let artifact = |parts: &Parts, append: bool| {
-            let artifact = json!({"artifactId": format!("answer-{turn}"), "parts": parts.0});
-            json!({"artifactUpdate": {"taskId": task, "contextId": context, "artifact": artifact, "append": append}})
+            let artifact = format!(r#"{{"artifactId":"answer-{turn}","parts":{}}}"#, parts.0);
+            format!(r#"{{"artifactUpdate":{{{ids},"artifact":{artifact},"append":{append}}}}}"#)
         };
         let events = match said {
             Said::Start if begun => Vec::new(),
@@ -293,7 +304,7 @@ impl Seat {
             }
             Said::Finish(state, parts) => vec![status(*state, parts.as_ref())],
         };
-        let read = |event: Value| Event::read(&Json::parse(event.to_string(), &Limits::default()).ok()?).ok();
+        let read = |event: String| Event::read(&Json::parse(event, &Limits::default()).ok()?).ok();
         events.into_iter().map(read).collect()
     }
 }

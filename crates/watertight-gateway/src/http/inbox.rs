@@ -4,12 +4,14 @@
 //! task's id and the fence that it was given with it. What the message says is for programs, as an agent that is called gets
 //! it; for a model there is the tool `check_inbox`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 use watertight_a2a::error::{Error, INVALID_REQUEST};
 use watertight_a2a::rest::query;
@@ -35,7 +37,7 @@ pub(super) const MAX_WAIT_S: f64 = 50.0;
 struct Word {
     fence: u32,
     text: Option<String>,
-    parts: Option<Vec<Value>>,
+    parts: Option<Box<RawValue>>,
     /// Of progress: a piece of the answer.
     #[serde(default)]
     partial: bool,
@@ -71,7 +73,7 @@ pub(super) async fn claim(router: &Router, agent: &AgentId, query: &str) -> Resp
         Err(error) => return plain(&Problem::http(StatusCode::BAD_REQUEST, error)),
     };
     match router.handle().fetch_work(agent, until, &router.draining()).await {
-        Ok(work) => json_response(StatusCode::OK, json!({"work": work.map(|work| written(&work))}).to_string()),
+        Ok(work) => json_response(StatusCode::OK, written(work.as_ref())),
         Err(declined) => plain(&Problem::declined(declined, agent, None, None)),
     }
 }
@@ -88,19 +90,42 @@ fn wait(asked: &str) -> Result<Option<Duration>, Error> {
     }
 }
 
-fn written(work: &Work) -> Value {
-    let params: Value = serde_json::from_slice(work.params.as_bytes()).unwrap_or_default();
-    let headers: serde_json::Map<String, Value> =
-        work.headers.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-    json!({
-        "taskId": work.task.to_string(),
-        "contextId": work.context,
-        "turn": work.turn,
-        "fence": work.fence.0,
-        "leaseMs": u64::try_from(work.lease.as_millis()).unwrap_or(u64::MAX),
-        "params": params,
-        "headers": headers,
-    })
+#[derive(Serialize)]
+struct Claimed<'a> {
+    work: Option<Given<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Given<'a> {
+    task_id: String,
+    context_id: &'a str,
+    turn: u32,
+    fence: u32,
+    lease_ms: u64,
+    /// As the caller wrote it, number by number.
+    params: Box<RawValue>,
+    headers: BTreeMap<&'static str, &'a str>,
+}
+
+fn written(work: Option<&Work>) -> Vec<u8> {
+    let given = |work: &'_ Work| {
+        let params = String::from_utf8(work.params.as_bytes().to_vec()).ok()?;
+        RawValue::from_string(params).ok()
+    };
+    let work = work.and_then(|work| {
+        Some(Given {
+            task_id: work.task.to_string(),
+            context_id: &work.context,
+            turn: work.turn,
+            fence: work.fence.0,
+            lease_ms: u64::try_from(work.lease.as_millis()).unwrap_or(u64::MAX),
+            params: given(work)?,
+            headers: work.headers.iter().map(|(name, value)| (*name, value.as_str())).collect(),
+        })
+    });
+    // What is written here is written to memory, and has no maps with odd keys.
+    serde_json::to_vec(&Claimed { work }).unwrap_or_default()
 }
 
 /// `POST /v1/inbox/{task}/{verb}`
@@ -126,8 +151,10 @@ fn said(verb: &str, body: &Bytes) -> Result<(Attempt, Said), Error> {
     })?;
     let parts = match (word.text, word.parts) {
         (Some(_), Some(_)) => return Err(Error::invalid_params("parts", "and text: one of the two")),
-        (Some(text), None) => Some(Parts(json!([{"text": text}]))),
-        (None, Some(parts)) => Some(Parts(Value::Array(parts))),
+        (Some(text), None) => Parts::text(&text),
+        (None, Some(parts)) => {
+            Some(Parts::of(parts).ok_or_else(|| Error::invalid_params("parts", "has to be an array"))?)
+        }
         (None, None) => None,
     };
     let must = |parts: Option<Parts>| parts.ok_or_else(|| Error::invalid_params("text", "or `parts` has to be there"));

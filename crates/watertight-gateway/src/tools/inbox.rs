@@ -43,7 +43,7 @@ impl Session {
 
     pub(super) async fn reply(&self, arguments: Value) -> Result<Said, String> {
         let reply: Reply = read(arguments)?;
-        let parts = Parts(json!([{"text": reply.text}]));
+        let Some(parts) = Parts::text(&reply.text) else { return Err("text cannot be written.".to_owned()) };
         let what = match (reply.asks, reply.failed) {
             (true, true) => return Err("asks and failed: one of the two.".to_owned()),
             (true, false) => fetch::Said::Ask(parts),

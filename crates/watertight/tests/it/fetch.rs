@@ -400,3 +400,40 @@ fn an_agent_that_is_called_from_now_on_is_sent_what_waited_for_its_workers() {
     let task = boss.submit("for a worker");
     assert_eq!(As::new(&gateway, "worker").claim(5.0).unwrap().task(), task);
 }
+
+/// Digits that no 64 bits hold, on their way there and back.
+const DIGITS: &str = "{\"n\":12345678901234567890123,\"x\":1.10,\"none\":null}";
+
+#[test]
+fn numbers_are_what_they_were_on_both_ways() {
+    let gateway = config("30s", "").start();
+    let (boss, worker) = (As::new(&gateway, "boss"), As::new(&gateway, "worker"));
+    let raw = |of: &As, path: &str, body: &str| {
+        let headers =
+            [("authorization", of.bearer.as_str()), ("a2a-version", "1.0"), ("content-type", "application/json")];
+        let answer = of.client.http("POST", path, &headers, body.as_bytes()).unwrap();
+        let text = String::from_utf8(answer.body).unwrap();
+        assert_eq!(answer.status, 200, "{text}");
+        text
+    };
+    let call = |method: &str, params: &str| {
+        raw(
+            &boss,
+            "/agents/crew",
+            &format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{params}}}"),
+        )
+    };
+    let parts = format!("[{{\"data\":{DIGITS}}}]");
+    let sent = format!("{{\"messageId\":\"m-1\",\"role\":\"ROLE_USER\",\"parts\":{parts}}}");
+    call("SendMessage", &format!("{{\"message\":{sent},\"configuration\":{{\"returnImmediately\":true}}}}"));
+    let claimed = raw(&worker, "/v1/inbox/claim?wait=5", "");
+    assert!(claimed.contains(DIGITS), "{claimed}");
+    let work: Value = serde_json::from_str(&claimed).unwrap();
+    let (task, fence) = (work["work"]["taskId"].as_str().unwrap(), &work["work"]["fence"]);
+    raw(&worker, &format!("/v1/inbox/{task}/start"), &json!({"fence": fence}).to_string());
+    raw(&worker, &format!("/v1/inbox/{task}/finish"), &format!("{{\"fence\":{fence},\"parts\":{parts}}}"));
+    let done = call("GetTask", &format!("{{\"id\":\"{task}\"}}"));
+    assert!(done.contains("TASK_STATE_COMPLETED") && done.matches(DIGITS).count() == 2, "message and answer: {done}");
+    let odd = worker.http("POST", &format!("/v1/inbox/{task}/finish"), &json!({"fence": fence, "parts": "text"}));
+    assert_eq!(odd.0, 400, "{}", odd.1);
+}
