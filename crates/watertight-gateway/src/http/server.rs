@@ -26,13 +26,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::body::Body;
 use super::workers::{Place, Workers};
 use crate::config::Server;
 use guard::Guarded;
+
+/// A connection counts as new for so long: a stop does not close it before its first request is read.
+const FRESH: Duration = Duration::from_millis(250);
 
 /// How much may wait in the kernel and in the HTTP layer for a slow reader: what a bounded queue of ours means nothing
 /// without.
@@ -194,11 +197,13 @@ async fn converse<S: Service>(
             }))
         }
     });
+    // Its first request may be on its way: it is answered, where an idle connection is closed.
+    let fresh = Instant::now() + FRESH;
     let io = Guarded::new(socket, limits.header_timeout, limits.write_stall);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(io), answer));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
+        () = async { stop.cancelled().await; sleep_until(fresh).await } => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
