@@ -161,15 +161,9 @@ impl Session {
         }
         let max = self.desk.agents.get(&view.agent).map_or(u64::MAX, |of| of.settings.acceptance.max_result_bytes);
         let fits = text.len() as u64 <= max;
-        let what = match view.state {
-            TaskState::Completed => What::Result,
-            TaskState::InputRequired | TaskState::AuthRequired => What::Question,
-            TaskState::Failed | TaskState::Canceled | TaskState::Rejected => What::Error,
-            TaskState::Submitted | TaskState::Working => What::Status,
-        };
         fields.insert("bytes".to_owned(), json!(text.len()));
         let text = PeerText::new(text);
-        let framed = framed(what, &if fits { text } else { text.preview(PREVIEW_BYTES) });
+        let framed = framed(what_of(view.state), &if fits { text } else { text.preview(PREVIEW_BYTES) });
         fields.insert("text".to_owned(), json!(framed));
         fields.insert("whole".to_owned(), json!(fits));
         (framed, fits)
@@ -227,8 +221,18 @@ fn word(state: TaskState) -> &'static str {
     state.as_str().trim_start_matches("TASK_STATE_")
 }
 
+/// What an agent's last words are, by the state that they came with.
+pub(crate) fn what_of(state: TaskState) -> What {
+    match state {
+        TaskState::Completed => What::Result,
+        TaskState::InputRequired | TaskState::AuthRequired => What::Question,
+        TaskState::Failed | TaskState::Canceled | TaskState::Rejected => What::Error,
+        TaskState::Submitted | TaskState::Working => What::Status,
+    }
+}
+
 /// For a model. `None`: the system has no randomness, and without it nothing is shown.
-fn framed(what: What, text: &PeerText) -> Option<String> {
+pub(crate) fn framed(what: What, text: &PeerText) -> Option<String> {
     let nonce = Nonce::new(u128::from_be_bytes(clock::random().ok()?));
     Some(frame(what, text, nonce))
 }

@@ -18,8 +18,7 @@ use watertight_a2a::error::{Error, INVALID_REQUEST};
 use watertight_a2a::rest::query;
 use watertight_a2a::{sse, time};
 use watertight_engine::ids::{AgentId, Owner};
-use watertight_engine::record::TaskState;
-use watertight_policy::boundary::{Nonce, PeerText, What, frame};
+use watertight_policy::boundary::PeerText;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
 
@@ -29,12 +28,12 @@ use super::render;
 use super::reply::{json_response, plain, stream_response};
 use super::router::Router;
 use super::sse::{BEAT, Events};
-use crate::clock;
 use crate::config::Agent;
 use crate::error::{Problem, first_sentence};
 use crate::handle::{Arrived, Declined, Handle, NotAcknowledged, Reading};
 use crate::hub::TaskView;
 use crate::hub::view::millis;
+use crate::tools::{framed, what_of};
 
 const NARROWED_BY: [&str; 3] = ["after", "wait", "limit"];
 
@@ -324,7 +323,9 @@ fn one<'a>(answers: &Answers, arrived: &'a Arrived) -> One<'a> {
         now: arrived.view.as_ref().map(|view| view.state.as_str()),
         bytes: text.as_ref().map(String::len),
         withheld: told.is_some_and(|view| view.withheld || whole.is_none()),
-        preview: text.as_deref().and_then(|text| framed(notice.state, text, PREVIEW_BYTES)),
+        preview: text
+            .as_deref()
+            .and_then(|text| framed(what_of(notice.state), &PeerText::new(text).preview(PREVIEW_BYTES))),
         text: text.filter(|_| fits),
         task: whole,
     }
@@ -336,18 +337,6 @@ fn text_of(view: &TaskView, reason: Option<Reason>) -> String {
         Some(reason) => first_sentence(reason).to_owned(),
         None => view.record.answer_text(),
     }
-}
-
-/// For a model.
-fn framed(state: TaskState, text: &str, bytes: usize) -> Option<String> {
-    let nonce = Nonce::new(u128::from_be_bytes(clock::random().ok()?));
-    let what = match state {
-        TaskState::Completed => What::Result,
-        TaskState::InputRequired | TaskState::AuthRequired => What::Question,
-        TaskState::Failed | TaskState::Canceled | TaskState::Rejected => What::Error,
-        TaskState::Submitted | TaskState::Working => What::Status,
-    };
-    Some(frame(what, &PeerText::new(text).preview(bytes), nonce))
 }
 
 fn unavailable(reason: Reason) -> Response<Body> {
