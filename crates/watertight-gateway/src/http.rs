@@ -17,6 +17,7 @@ pub(crate) use render::whole as task_json;
 pub(crate) mod api;
 mod cards;
 mod delegations;
+mod doors;
 mod drain;
 mod inbox;
 mod line;

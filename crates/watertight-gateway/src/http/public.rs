@@ -8,9 +8,9 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::{HeaderMap, Uri, header};
+use http::{HeaderMap, Method, Uri, header};
 
-use super::router::Route;
+use super::doors::{self, Found};
 use crate::config::Net;
 
 /// The most entries of a list that are looked at, from its end.
@@ -44,16 +44,17 @@ impl Public {
         format!("{}://{host}{}", said.proto.as_deref().unwrap_or("http"), said.prefix.as_deref().unwrap_or(""))
     }
 
-    /// What a path stands for, with the prefix or without it.
-    pub(super) fn route<'a>(&self, path: &'a str, headers: &HeaderMap, peer: IpAddr) -> Route<'a> {
+    /// Where a path leads, with the prefix or without it.
+    pub(super) fn find<'a>(&self, method: &Method, path: &'a str, headers: &HeaderMap, peer: IpAddr) -> Found<'a> {
         let prefix: Option<Cow<'_, str>> = match &self.url {
             Some(url) => path_of(url).map(Cow::Borrowed),
             None => self.forwarded(headers, peer).prefix.map(Cow::Owned),
         };
         let inner = prefix.as_deref().and_then(|prefix| path.strip_prefix(prefix));
-        match inner.filter(|inner| inner.is_empty() || inner.starts_with('/')).map(Route::of) {
-            Some(Route::Nothing) | None => Route::of(path),
-            Some(route) => route,
+        let inner = inner.filter(|inner| inner.is_empty() || inner.starts_with('/'));
+        match inner.map(|inner| doors::find(method, inner)) {
+            Some(Found::Nothing) | None => doors::find(method, path),
+            Some(found) => found,
         }
     }
 
@@ -172,6 +173,7 @@ fn path_of(url: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::doors::Route;
     use http::HeaderValue;
 
     use super::*;
@@ -284,24 +286,32 @@ mod tests {
         let forwarded = headers(&[("x-forwarded-prefix", "/team-a")]);
         let near: IpAddr = "127.0.0.1".parse().unwrap();
         for (path, route) in [
-            ("/team-a/agents/hotels", Route::Rpc("hotels")),
-            ("/agents/hotels", Route::Rpc("hotels")),
-            ("/team-a/agents/hotels/tasks/x", Route::Rest("hotels", "/tasks/x")),
-            ("/team-a/agents/hotels/.well-known/agent-card.json", Route::Card("hotels")),
-            ("/team-a", Route::Index),
-            ("/team-a/", Route::Index),
-            ("/team-a/healthz", Route::Health),
-            ("/team-ab/healthz", Route::Nothing),
-            ("/team-a/team-a/healthz", Route::Nothing),
+            ("/team-a/agents/hotels", Some(Route::Rpc("hotels"))),
+            ("/agents/hotels", Some(Route::Rpc("hotels"))),
+            ("/team-a/agents/hotels/tasks/x", Some(Route::Rest("hotels", "/tasks/x"))),
+            ("/team-a/agents/hotels/.well-known/agent-card.json", Some(Route::Card("hotels"))),
+            ("/team-a", Some(Route::Index)),
+            ("/team-a/", Some(Route::Index)),
+            ("/team-a/healthz", Some(Route::Health)),
+            ("/team-ab/healthz", None),
+            ("/team-a/team-a/healthz", None),
         ] {
-            assert_eq!(configured.route(path, &HeaderMap::new(), near), route, "{path}");
-            assert_eq!(public(None).route(path, &forwarded, near), route, "{path}");
+            let found = route.map_or(Found::Nothing, Found::Door);
+            let method = if matches!(found, Found::Door(Route::Rpc(_))) { Method::POST } else { Method::GET };
+            assert_eq!(configured.find(&method, path, &HeaderMap::new(), near), found, "{path}");
+            assert_eq!(public(None).find(&method, path, &forwarded, near), found, "{path}");
         }
-        let stranger = public(None).route("/team-a/healthz", &forwarded, FAR.parse().unwrap());
-        assert_eq!(stranger, Route::Nothing);
+        let stranger = public(None).find(&Method::GET, "/team-a/healthz", &forwarded, FAR.parse().unwrap());
+        assert_eq!(stranger, Found::Nothing);
         // A prefix that looks like a path of ours.
         let odd = public(Some("https://x/agents"));
-        assert_eq!(odd.route("/agents/agents/hotels", &HeaderMap::new(), near), Route::Rpc("hotels"));
-        assert_eq!(odd.route("/agents/hotels", &HeaderMap::new(), near), Route::Rpc("hotels"));
+        assert_eq!(
+            odd.find(&Method::POST, "/agents/agents/hotels", &HeaderMap::new(), near),
+            Found::Door(Route::Rpc("hotels"))
+        );
+        assert_eq!(
+            odd.find(&Method::POST, "/agents/hotels", &HeaderMap::new(), near),
+            Found::Door(Route::Rpc("hotels"))
+        );
     }
 }

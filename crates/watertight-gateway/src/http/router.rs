@@ -20,6 +20,7 @@ use watertight_policy::time::Span;
 
 use super::auth::{Auth, Denied, Who};
 use super::body::{Body, Intake, Untaken, discard};
+use super::doors::{DOORS, Found, Route};
 use super::line::{Line, Slot};
 use super::live::{Common, Live};
 use super::mcp::Mcp;
@@ -46,157 +47,6 @@ pub(super) struct Router {
     answers: outbox::Answers,
     mcp: Mcp,
     live: Weak<Live>,
-}
-
-/// A path, understood.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Route<'a> {
-    Index,
-    Health,
-    Ready,
-    Metrics,
-    Agents,
-    ResetBreaker(&'a str),
-    Drain(&'a str),
-    Resume(&'a str),
-    Config,
-    Reload,
-    Queue(&'a str),
-    Delegations,
-    Delegation(&'a str),
-    Drop(&'a str),
-    Outbox,
-    OutboxPending,
-    OutboxStream,
-    OutboxAck,
-    Inbox,
-    InboxClaim,
-    /// What a worker says: the task, and which kind of word.
-    InboxWord(&'a str, &'a str),
-    Mcp,
-    Tree(&'a str),
-    Redrive(&'a str),
-    Rpc(&'a str),
-    /// HTTP+JSON: the agent, and the path below it.
-    Rest(&'a str, &'a str),
-    Card(&'a str),
-    Nothing,
-}
-
-impl Route<'_> {
-    pub(super) fn of(path: &str) -> Route<'_> {
-        if let Some(below) = path.strip_prefix("/agents/") {
-            return Route::below(below);
-        }
-        let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
-        let parts = [parts.next(), parts.next(), parts.next(), parts.next(), parts.next(), parts.next()];
-        match parts {
-            [Some(""), None, ..] => Route::Index,
-            [Some("healthz"), None, ..] => Route::Health,
-            [Some("readyz"), None, ..] => Route::Ready,
-            [Some("metrics"), None, ..] => Route::Metrics,
-            [Some("mcp"), None, ..] | [Some("mcp"), Some(""), None, ..] => Route::Mcp,
-            [Some("v1"), Some("agents"), None, ..] => Route::Agents,
-            [Some("v1"), Some("config"), None, ..] => Route::Config,
-            [Some("v1"), Some("config"), Some("reload"), None, ..] => Route::Reload,
-            [Some("v1"), Some("agents"), Some(agent), Some("breaker"), Some("reset"), None] => {
-                Route::ResetBreaker(agent)
-            }
-            [Some("v1"), Some("agents"), Some(agent), Some("drain"), None, ..] => Route::Drain(agent),
-            [Some("v1"), Some("agents"), Some(agent), Some("resume"), None, ..] => Route::Resume(agent),
-            [Some("v1"), Some("agents"), Some(agent), Some("queue"), None, ..] => Route::Queue(agent),
-            [Some("v1"), Some("delegations"), Some(task), Some("drop"), None, ..] => Route::Drop(task),
-            [Some("v1"), Some("outbox"), None, ..] => Route::Outbox,
-            [Some("v1"), Some("outbox"), Some("pending"), None, ..] => Route::OutboxPending,
-            [Some("v1"), Some("outbox"), Some("stream"), None, ..] => Route::OutboxStream,
-            [Some("v1"), Some("outbox"), Some("ack"), None, ..] => Route::OutboxAck,
-            [Some("v1"), Some("inbox"), None, ..] => Route::Inbox,
-            [Some("v1"), Some("inbox"), Some("claim"), None, ..] => Route::InboxClaim,
-            [
-                Some("v1"),
-                Some("inbox"),
-                Some(task),
-                Some(verb @ ("start" | "extend" | "progress" | "ask" | "finish")),
-                None,
-                ..,
-            ] => Route::InboxWord(task, verb),
-            [Some("v1"), Some("delegations"), None, ..] => Route::Delegations,
-            [Some("v1"), Some("delegations"), Some(task), None, ..] => Route::Delegation(task),
-            [Some("v1"), Some("delegations"), Some(task), Some("tree"), None, ..] => Route::Tree(task),
-            [Some("v1"), Some("delegations"), Some(task), Some("redrive"), None, ..] => Route::Redrive(task),
-            _ => Route::Nothing,
-        }
-    }
-
-    /// What is below `/agents/`: a name, and then a path of that agent.
-    fn below(path: &str) -> Route<'_> {
-        let (agent, below) = path.split_at(path.find('/').unwrap_or(path.len()));
-        match below {
-            _ if agent.is_empty() => Route::Nothing,
-            "" | "/" => Route::Rpc(agent),
-            "/.well-known/agent-card.json" | "/.well-known/agent-card.json/" => Route::Card(agent),
-            below => Route::Rest(agent, below),
-        }
-    }
-
-    /// What it answers to, and in whose shape it refuses.
-    fn face(&self) -> Face {
-        match self {
-            Route::Rpc(_) => Face::JsonRpc,
-            Route::ResetBreaker(_)
-            | Route::Drain(_)
-            | Route::Resume(_)
-            | Route::Redrive(_)
-            | Route::Reload
-            | Route::OutboxAck
-            | Route::InboxClaim
-            | Route::InboxWord(..)
-            | Route::Mcp
-            | Route::Drop(_) => Face::Http(&["POST"]),
-            Route::Index
-            | Route::Health
-            | Route::Ready
-            | Route::Metrics
-            | Route::Agents
-            | Route::Config
-            | Route::Delegations
-            | Route::Delegation(_)
-            | Route::Tree(_)
-            | Route::Queue(_)
-            | Route::Outbox
-            | Route::OutboxPending
-            | Route::OutboxStream
-            | Route::Inbox
-            | Route::Card(_) => Face::Http(&["GET", "HEAD"]),
-            Route::Rest(..) | Route::Nothing => Face::Rest,
-        }
-    }
-}
-
-/// Who is spoken to at a path.
-enum Face {
-    JsonRpc,
-    /// With these methods.
-    Http(&'static [&'static str]),
-    /// The binding knows its methods, or there is nothing.
-    Rest,
-}
-
-impl Face {
-    /// The refusal of a method that it does not take.
-    fn refusal(&self, method: &Method) -> Option<Response<Body>> {
-        match self {
-            Face::JsonRpc if *method != Method::POST => {
-                let takes = "this takes JSON-RPC by POST; the agent's card is at .well-known/agent-card.json below it, \
-                             and HTTP+JSON at message:send and tasks";
-                Some(wrong_method(&["POST"], takes))
-            }
-            Face::Http(methods) if !methods.contains(&method.as_str()) => {
-                Some(wrong_method(methods, &format!("this takes {}", methods.join(" and "))))
-            }
-            Face::JsonRpc | Face::Http(_) | Face::Rest => None,
-        }
-    }
 }
 
 impl Router {
@@ -250,13 +100,12 @@ impl Router {
 
     async fn route(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let route = self.public.route(head.uri.path(), &head.headers, peer);
-        if matches!(route, Route::Nothing) {
-            return plain(&nothing(head.uri.path()));
-        }
-        if let Some(refusal) = route.face().refusal(&head.method) {
-            return refusal;
-        }
+        let path = head.uri.path();
+        let route = match self.public.find(&head.method, path, &head.headers, peer) {
+            Found::Door(route) => route,
+            Found::Methods(methods) => return self.not_so(&methods, &head, peer),
+            Found::Nothing => return plain(&nothing(path)),
+        };
         match route {
             Route::Index => self.guarded(&head.uri, &head.headers, index),
             Route::Health => json_response(StatusCode::OK, r#"{"status":"alive"}"#),
@@ -342,7 +191,6 @@ impl Router {
             Route::Card(agent) => self.card(&AgentId::new(agent), &head, peer),
             Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
             Route::Rest(agent, below) => self.rest(AgentId::new(agent), below, &head, body).await,
-            Route::Nothing => plain(&nothing(head.uri.path())),
         }
     }
 
@@ -396,6 +244,19 @@ impl Router {
             Ok(body) => rest::answer(line, asked, body).await.map(|body| body.with(receipt.take())),
             Err(untaken) => whole(self.untaken(untaken)),
         }
+    }
+
+    /// A path that does not take this method.
+    fn not_so(&self, methods: &[&str], head: &Parts, peer: IpAddr) -> Response<Body> {
+        let text = match self.public.find(&Method::POST, head.uri.path(), &head.headers, peer) {
+            Found::Door(Route::Rpc(_)) => {
+                "this takes JSON-RPC by POST; the agent's card is at .well-known/agent-card.json below it, and HTTP+JSON at \
+                 message:send and tasks"
+                    .to_owned()
+            }
+            Found::Door(_) | Found::Methods(_) | Found::Nothing => format!("this takes {}", methods.join(" and ")),
+        };
+        wrong_method(methods, &text)
     }
 
     /// Who it is, before anything is read.
@@ -518,9 +379,10 @@ impl Service for Router {
         let text = "the gateway made a mistake; it is in its log";
         let mut problem = Problem::of(Reason::Internal, text);
         problem.error.code = INTERNAL;
-        match self.public.route(uri.path(), &HeaderMap::new(), IpAddr::from([0, 0, 0, 0])).face() {
-            Face::JsonRpc => rpc::problem(&Id::null(), problem),
-            Face::Http(_) | Face::Rest => plain(&problem),
+        let nobody = IpAddr::from([0, 0, 0, 0]);
+        match self.public.find(&Method::POST, uri.path(), &HeaderMap::new(), nobody) {
+            Found::Door(Route::Rpc(_)) => rpc::problem(&Id::null(), problem),
+            Found::Door(_) | Found::Methods(_) | Found::Nothing => plain(&problem),
         }
     }
 }
@@ -529,7 +391,12 @@ fn refused(denied: Denied) -> Problem {
     Problem::refusal(denied.reason, denied.text)
 }
 
+/// What there is, and where: for people who look, and for programs that check what may come out where.
 fn index() -> Response<Body> {
+    let doors = DOORS.iter().map(|door| {
+        let methods = if door.methods.is_empty() { "as A2A's HTTP+JSON says".to_owned() } else { door.methods.join(", ") };
+        json!({ "path": if door.path.is_empty() { "/" } else { door.path }, "methods": methods, "agentsWords": door.words.as_str() })
+    });
     let body = json!({
         "name": "watertight",
         "version": env!("CARGO_PKG_VERSION"),
@@ -542,55 +409,7 @@ fn index() -> Response<Body> {
         "inbox": "/v1/inbox",
         "metrics": "/metrics",
         "health": ["/healthz", "/readyz"],
+        "doors": doors.collect::<Vec<_>>(),
     });
     json_response(StatusCode::OK, body.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths() {
-        for (path, route) in [
-            ("/", Route::Index),
-            ("/agents/hotels", Route::Rpc("hotels")),
-            ("/agents/hotels/", Route::Rpc("hotels")),
-            ("/agents/hotels/.well-known/agent-card.json", Route::Card("hotels")),
-            ("/v1/agents", Route::Agents),
-            ("/v1/agents/fx/breaker/reset", Route::ResetBreaker("fx")),
-            ("/v1/agents/fx/drain", Route::Drain("fx")),
-            ("/v1/agents/fx/queue", Route::Queue("fx")),
-            ("/v1/delegations/t/drop", Route::Drop("t")),
-            ("/v1/agents/fx/resume", Route::Resume("fx")),
-            ("/v1/outbox", Route::Outbox),
-            ("/v1/outbox/ack", Route::OutboxAck),
-            ("/v1/outbox/stream", Route::OutboxStream),
-            ("/v1/outbox/pending", Route::OutboxPending),
-            ("/v1/outbox/of/others", Route::Nothing),
-            ("/v1/inbox", Route::Inbox),
-            ("/v1/inbox/claim", Route::InboxClaim),
-            ("/v1/inbox/12/finish", Route::InboxWord("12", "finish")),
-            ("/v1/inbox/12/steal", Route::Nothing),
-            ("/v1/config", Route::Config),
-            ("/v1/config/reload", Route::Reload),
-            ("/v1/delegations", Route::Delegations),
-            ("/v1/delegations/12", Route::Delegation("12")),
-            ("/v1/delegations/12/tree", Route::Tree("12")),
-            ("/v1/delegations/12/tree/", Route::Nothing),
-            ("/v1/delegations/12/redrive", Route::Redrive("12")),
-            ("/metrics", Route::Metrics),
-            ("/agents", Route::Nothing),
-            ("/agents/", Route::Nothing),
-            ("/agents//", Route::Nothing),
-            ("/agents/hotels//", Route::Rest("hotels", "//")),
-            ("/agents/hotels/message:send/", Route::Rest("hotels", "/message:send/")),
-            ("/agents/hotels/t/tasks/a", Route::Rest("hotels", "/t/tasks/a")),
-            ("/v1/agents/fx/breaker/reset/x", Route::Nothing),
-            ("/healthz/x", Route::Nothing),
-            ("/%2e%2e/etc", Route::Nothing),
-        ] {
-            assert_eq!(Route::of(path), route, "{path}");
-        }
-    }
 }
