@@ -13,6 +13,7 @@ mod mend;
 mod net;
 mod places;
 mod reference;
+mod relations;
 mod report;
 mod sample;
 mod schema;
@@ -24,7 +25,7 @@ mod units;
 mod without;
 mod written;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ use std::time::Duration;
 
 use watertight_engine::ids::{AgentId, Principal};
 use watertight_engine::settings::AgentSettings;
+use watertight_policy::access::{self, Access, Place, Rule};
 use watertight_policy::rate;
 use watertight_policy::time::Span;
 
@@ -86,6 +88,8 @@ pub struct Config {
     pub max_outbox: usize,
     /// Whether this machine's own users have an outbox.
     pub local_outbox: bool,
+    /// What decides which agents an agent may call, beside tenants and lists.
+    pub access: Rule,
     /// Whether news of tasks is pushed, and where to.
     pub push: push::Settings,
     /// How often one agent may send another messages in one conversation.
@@ -181,11 +185,25 @@ pub struct Caller {
     pub outbox: Option<bool>,
 }
 
+impl Caller {
+    /// Its list, as the rules take it.
+    fn only(&self) -> Option<BTreeSet<AgentId>> {
+        self.agents.as_ref().map(|agents| agents.iter().cloned().collect())
+    }
+
+    /// It, before the rules.
+    fn as_asked<'a>(&'a self, only: &'a Option<BTreeSet<AgentId>>) -> access::Caller<'a, AgentId> {
+        access::Caller { tenant: &self.tenant, agent: self.agent.as_ref(), only: only.as_ref() }
+    }
+}
+
 /// One agent behind the gateway.
 #[derive(Debug, Clone)]
 pub struct Agent {
     /// How it is talked to.
     pub wire: AgentConfig,
+    /// Who may call it, and whom it may call.
+    pub place: Place<AgentId>,
     /// How long a blocking caller holds the line. `None`: as long as the budget lasts.
     pub wait: Option<Span>,
     /// What is kept of its ended delegations, where they are kept in memory alone.
@@ -263,12 +281,19 @@ impl Config {
         }
     }
 
+    /// Who may call whom.
+    pub fn rules(&self) -> Access<AgentId> {
+        let places = self.agents.iter().map(|(name, agent)| (name.clone(), agent.place.clone()));
+        Access::new(self.access, places.collect())
+    }
+
     /// The agents.
     pub fn specs(&self) -> Vec<AgentSpec> {
         let spec = |(name, agent): (&AgentId, &Agent)| AgentSpec {
             name: name.clone(),
             engine: agent.settings.clone(),
             wire: Arc::new(agent.wire.clone()),
+            place: agent.place.clone(),
             wait: agent.wait,
             memory: agent.memory,
             wake: Some(agent.wake.clone()).filter(Hook::is_some),

@@ -35,6 +35,7 @@ use watertight_engine::ids::{AgentId, Principal};
 use watertight_engine::input::Input;
 use watertight_engine::record::Row;
 use watertight_engine::settings::{AgentSettings, Settings};
+use watertight_policy::access::Place;
 use watertight_policy::rate;
 use watertight_policy::time::Span;
 use watertight_store::Store;
@@ -50,6 +51,8 @@ pub struct AgentSpec {
     pub engine: AgentSettings,
     /// How to speak to it.
     pub wire: Arc<agents::AgentConfig>,
+    /// Who may call it, and whom it may call.
+    pub place: Place<AgentId>,
     /// How long a blocking call is held when the caller does not say; `None`: as long as its budget.
     pub wait: Option<Span>,
     /// What is kept of its ended delegations, where they are kept in memory alone.

@@ -11,6 +11,7 @@
 //! | [`budget`] | what a tree of delegations may still spend: time, depth, fan-out |
 //! | [`backoff`] | how long to wait, by our own ladder or by the agent's `Retry-After` |
 //! | [`retry_budget`] | whether one more retry is covered by traffic |
+//! | [`access`] | which agents a caller may call: tenants, lists, the tree of agents |
 //! | [`acceptance`] | whether what an agent returned is a result |
 //! | [`address`] | which addresses a stranger may name |
 //! | [`boundary`] | how what a peer wrote is shown to a model |
@@ -77,6 +78,7 @@
 #![warn(missing_docs)]
 
 pub mod acceptance;
+pub mod access;
 pub mod address;
 pub mod backoff;
 pub mod boundary;

@@ -170,7 +170,8 @@ impl Adviser<'_> {
     }
 
     fn callers(&mut self) {
-        let callers = &self.config.callers;
+        let config = self.config;
+        let callers = &config.callers;
         for caller in callers {
             if caller.agents.as_ref().is_some_and(Vec::is_empty) {
                 let (level, text) = match caller.operator {
@@ -178,6 +179,19 @@ impl Adviser<'_> {
                     false => (Level::Warning, "its list is empty: it may call no agent at all"),
                 };
                 self.say(level, &["callers", &caller.name, "agents"], text);
+            }
+        }
+        let rules = config.rules();
+        for caller in callers {
+            for agent in
+                caller.agents.iter().flatten().filter(|agent| !rules.exists(&caller.as_asked(&caller.only()), agent))
+            {
+                let tenant = rules.place(agent).and_then(|place| place.tenant.as_deref()).unwrap_or_default();
+                let text = format!(
+                    "agent `{agent}` is of tenant `{tenant}`, and this caller of `{}`: to it, there is no such agent",
+                    caller.tenant
+                );
+                self.say(Level::Warning, &["callers", &caller.name, "agents"], text);
             }
         }
         // Who holds a token may be an operator, and may call what no caller of the file may.
@@ -189,7 +203,7 @@ impl Adviser<'_> {
             self.say(Level::Note, &["callers"], text);
         }
         for name in self.config.agents.keys() {
-            if !callers.iter().any(|caller| caller.agents.as_ref().is_none_or(|agents| agents.contains(name))) {
+            if !callers.iter().any(|caller| rules.judge(&caller.as_asked(&caller.only()), name).is_ok()) {
                 self.say(Level::Warning, &["agents", name.as_str()], "no caller may call it");
             }
         }

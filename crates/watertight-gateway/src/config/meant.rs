@@ -11,13 +11,14 @@ use toml::Spanned;
 use watertight_engine::ids::AgentId;
 use watertight_engine::record::Durability;
 use watertight_engine::settings::{AgentSettings, Serialize};
+use watertight_policy::access::{Place, Rule};
 use watertight_policy::time::Span;
 use watertight_policy::{acceptance, backoff, breaker, budget, bulkhead, queue, rate, retry_budget};
 
 use super::report::Problem;
 use super::secret::{Env, Secret, Wrong, find};
 use super::written::{self, Text};
-use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, mend, units};
+use super::{Agent, Caller, Config, KeyFile, Net, Places, Server, mend, relations, units};
 use crate::agents::{AgentConfig, Binding, Mode, NOWHERE};
 use crate::push;
 use crate::wake::Hook;
@@ -43,7 +44,7 @@ pub(super) fn config(
     listen: Option<SocketAddr>,
     env: Env<'_>,
 ) -> Result<Config, Vec<Problem>> {
-    let mut judge = Judge { env, dir, problems: Vec::new() };
+    let mut judge = Judge { env, dir, problems: relations::problems(&file) };
     let (key, tokens) = (key(&file, dir), tokens(&file, dir));
     // One that is configured with a mistake is still one that callers may be given.
     let named: BTreeSet<AgentId> = file.agents.keys().map(|name| AgentId::new(name.as_ref())).collect();
@@ -86,6 +87,7 @@ pub(super) fn config(
         max_queued_per_tenant,
         max_outbox: judge.count(file.server.max_outbox.as_ref(), 1, 10_000) as usize,
         local_outbox: file.server.outbox,
+        access: judge.word(file.server.access.as_ref(), &[("tenant", Rule::Tenant), ("hierarchy", Rule::Hierarchy)]),
         push: push::Settings {
             enabled: file.push.enabled,
             allow: judge.nets(file.push.allow.as_deref().unwrap_or_default()),
@@ -277,6 +279,7 @@ impl Judge<'_> {
             max_task_bytes: usize::try_from(settings.acceptance.max_task_bytes).unwrap_or(usize::MAX),
             ..AgentConfig::new(name.as_ref(), url?)
         };
+        let place = self.place(&written);
         let memory = self.memory(&written);
         let wake = self.wake(&written.wake);
         let settings = AgentSettings { wake: wake.is_some().then_some(wake.cooldown), ..settings };
@@ -285,7 +288,20 @@ impl Judge<'_> {
         if let Some(written) = written.results_cooldown.as_ref().filter(|_| told_cooldown < LEAST_COOLDOWN) {
             self.say(written, format!("is shorter than {LEAST_COOLDOWN}: the agent would be told without a pause"));
         }
-        Some((AgentId::new(name.as_ref()), Agent { wire, wait, memory, wake, told, told_cooldown, lease, settings }))
+        let agent = Agent { wire, place, wait, memory, wake, told, told_cooldown, lease, settings };
+        Some((AgentId::new(name.as_ref()), agent))
+    }
+
+    /// Where it stands among the others; that these are there is judged with all of them ([`relations`]).
+    fn place(&mut self, written: &written::Agent) -> Place<AgentId> {
+        if let Some(tenant) = &written.tenant {
+            self.name(tenant, "a tenant's name");
+        }
+        Place {
+            tenant: written.tenant.as_ref().map(|tenant| tenant.as_ref().clone()),
+            parent: written.parent.as_ref().map(|parent| AgentId::new(parent.as_ref())),
+            can_delegate: written.can_delegate.unwrap_or(true),
+        }
     }
 
     fn wake(&mut self, written: &written::Wake) -> Hook {

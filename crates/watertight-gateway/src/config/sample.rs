@@ -50,7 +50,12 @@ fn table(section: &Section) -> String {
         (path, None) => format!("[{path}]\n"),
     };
     // Where it is reached and where it keeps things is worth saying, even where it is the default.
-    let mark = |key: &Key| if matches!(key.path, "listen" | "store.path") { "" } else { MARK };
+    // What names another agent has none here to name.
+    let mark = |key: &Key| match key.path {
+        "listen" | "store.path" => "",
+        "agents.*.parent" => "# such as: ",
+        _ => MARK,
+    };
     let lines: String = keys::of(section.path).map(|key| line(key, mark(key))).collect();
     format!("\n{}{head}{lines}", prose(section.doc))
 }

@@ -242,3 +242,41 @@ fn a_backoff_that_ends_before_it_begins_is_wrong() {
     let text = wrong("[agents.a]\nurl = \"http://127.0.0.1:1/\"\nbackoff_base = \"5s\"\nbackoff_max = \"1s\"\n");
     assert!(text.contains("backoff_max, 1s, is shorter than backoff_base, 5s"), "{text}");
 }
+
+#[test]
+fn who_stands_where_is_judged_over_the_whole_file() {
+    let agents = |lines: &[(&str, &str)]| {
+        let table =
+            |(name, keys): &(&str, &str)| format!("[agents.{name}]\nurl = \"http://{name}.example/\"\n{keys}\n");
+        lines.iter().map(table).collect::<String>()
+    };
+    let told = |lines: &[(&str, &str)], rest: &str| wrong(&(agents(lines) + rest));
+    let alone = told(&[("a", "parent = \"b\"")], "");
+    assert!(alone.contains("agents.a.parent is `b`, and no agent `b`") && alone.contains(":3:10"), "{alone}");
+    let ring = told(&[("a", "parent = \"b\""), ("b", "parent = \"c\""), ("c", "parent = \"a\"")], "");
+    assert!(ring.contains("a → b → c → a: agents.a.parent, agents.b.parent, agents.c.parent"), "{ring}");
+    assert_eq!(ring.matches("error").count(), 1, "{ring}");
+    assert!(told(&[("a", "parent = \"a\"")], "").contains("a → a: agents.a.parent"));
+    let tenants = told(&[("a", "tenant = \"acme\""), ("b", "tenant = \"other\"\nparent = \"a\"")], "");
+    assert!(tenants.contains("agents.b.tenant is `other`, agents.a.tenant is `acme`"), "{tenants}");
+    let caller = "[callers.ops]\ntoken = \"env:OPS\"\nagent = \"a\"\n";
+    let other = told(&[("a", "tenant = \"acme\"")], caller);
+    assert!(
+        other.contains("caller `ops` is of tenant `ops`") && other.contains("agents.a.tenant is `acme`"),
+        "{other}"
+    );
+    assert!(parse(&(agents(&[("a", "tenant = \"acme\"")]) + caller + "tenant = \"acme\"")).is_ok());
+    let levels: Vec<(String, String)> = (0..=33)
+        .map(|n| (format!("l{n}"), if n == 0 { String::new() } else { format!("parent = \"l{}\"", n - 1) }))
+        .collect();
+    let levels: Vec<(&str, &str)> = levels.iter().map(|(name, keys)| (name.as_str(), keys.as_str())).collect();
+    assert!(told(&levels, "").contains("agents.l33.parent puts it more than 32 levels below its root"));
+    assert!(parse(&agents(&levels[..33])).is_ok());
+    assert!(told(&[("a", "tenant = \"A b\"")], "").contains("a tenant's name is 1 to 64"));
+    let config = parse(
+        &(agents(&[("a", "parent = \"b\"\ncan_delegate = false"), ("b", "")]) + "[server]\naccess = \"hierarchy\""),
+    )
+    .unwrap();
+    let (rules, a) = (config.rules(), AgentId::new("a"));
+    assert_eq!((rules.rule(), rules.place(&a).map(|place| place.can_delegate)), (Rule::Hierarchy, Some(false)));
+}

@@ -50,6 +50,7 @@ pub(super) struct Server {
     pub(super) max_outbox: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) outbox: bool,
+    pub(super) access: Option<Text>,
 }
 
 #[derive(Deserialize, Debug, Default)]
@@ -97,6 +98,9 @@ pub(super) struct Caller {
 #[serde(deny_unknown_fields)]
 pub(super) struct Agent {
     pub(super) url: Option<Text>,
+    pub(super) tenant: Option<Text>,
+    pub(super) parent: Option<Text>,
+    pub(super) can_delegate: Option<bool>,
     pub(super) card: Option<Text>,
     pub(super) binding: Option<Text>,
     pub(super) mode: Option<Text>,

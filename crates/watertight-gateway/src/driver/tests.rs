@@ -43,6 +43,7 @@ fn spec(name: &str, agent: &FakeAgent, mode: Mode) -> AgentSpec {
         name: AgentId::new(name),
         engine,
         wire: Arc::new(wire),
+        place: Default::default(),
         wait: None,
         memory: InMemory::default(),
         wake: None,

@@ -71,6 +71,7 @@ mod tests {
         let wire = AgentConfig::new("hotels", "http://10.0.0.7:9001/a2a".parse().unwrap());
         let agent = Agent {
             wire,
+            place: Default::default(),
             wait: None,
             memory: Default::default(),
             wake: Default::default(),

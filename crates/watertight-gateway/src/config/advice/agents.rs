@@ -1,11 +1,13 @@
 //! What is worth saying about one agent's settings.
 
+use watertight_engine::ids::AgentId;
 use watertight_engine::settings::Serialize;
+use watertight_policy::access::Rule;
 use watertight_policy::breaker::CALLERS_FOR_CAP;
 use watertight_policy::time::Span;
 
 use super::{Adviser, Level};
-use crate::config::{Agent, keys::Value, units};
+use crate::config::{Agent, Caller, keys::Value, units};
 
 /// One agent, and where to say things about it.
 struct One<'a, 'b> {
@@ -25,6 +27,7 @@ pub(super) fn advise(adviser: &mut Adviser<'_>, name: &str, agent: &Agent) {
     one.breaker_window();
     one.breaker_parts();
     one.results();
+    one.place();
 }
 
 impl One<'_, '_> {
@@ -69,12 +72,22 @@ impl One<'_, '_> {
 
     fn results(&mut self) {
         let config = self.adviser.config;
-        let is_it =
-            |caller: &crate::config::Caller| caller.agent.as_ref().is_some_and(|agent| agent.as_str() == self.name);
+        let is_it = |caller: &Caller| caller.agent.as_ref().is_some_and(|agent| agent.as_str() == self.name);
         if !self.agent.told {
             self.idle("results_cooldown", "with results = \"wait\" it is not told that results wait");
         } else if !config.has_tokens && !config.callers.iter().any(is_it) {
             self.idle("results", "no caller is this agent, so it has no outbox: set agent at its caller");
+        }
+    }
+
+    fn place(&mut self) {
+        let config = self.adviser.config;
+        if config.access == Rule::Tenant {
+            self.idle("parent", "server.access is \"tenant\": who may call whom does not go by the tree");
+        }
+        let is_it = |caller: &Caller| caller.agent.as_ref().is_some_and(|agent| agent.as_str() == self.name);
+        if !config.has_tokens && !config.callers.iter().any(is_it) {
+            self.idle("can_delegate", "no caller is this agent, so it sends nothing: set agent at its caller");
         }
     }
 
@@ -240,13 +253,10 @@ impl One<'_, '_> {
     fn breaker_parts(&mut self) {
         let (breaker, budget) = (&self.agent.settings.breaker, &self.agent.settings.budget);
         let config = self.adviser.config;
-        let agent = config.agents.keys().find(|name| name.as_str() == self.name);
-        let may = |agents: &Option<Vec<_>>| {
-            agents.as_ref().is_none_or(|agents| agent.is_some_and(|agent| agents.contains(agent)))
-        };
+        let (rules, agent) = (config.rules(), AgentId::new(self.name));
         let callers = match config.callers.len() {
             0 => 1,
-            _ => config.callers.iter().filter(|caller| may(&caller.agents)).count(),
+            _ => config.callers.iter().filter(|one| rules.judge(&one.as_asked(&one.only()), &agent).is_ok()).count(),
         };
         if callers < CALLERS_FOR_CAP && !config.has_tokens {
             let text = format!("it counts from {CALLERS_FOR_CAP} callers on, and {callers} may call this agent");

@@ -102,3 +102,22 @@ fn nothing_is_said_about_what_is_usual() {
                  wait = \"30s\"\nheaders = { Authorization = \"Bearer env:FX\" }\n[callers.a]\ntoken = \"env:A\"\noperator = true\n";
     assert_eq!(advice(usual), []);
 }
+
+#[test]
+fn who_may_call_whom() {
+    let agents = "[agents.a]\nurl = \"http://127.0.0.1:1/\"\ntenant = \"acme\"\n[agents.b]\nurl = \"http://127.0.0.1:2/\"\n\
+                  parent = \"a\"\ncan_delegate = false\n";
+    let found = |rest: &str| advice(&(agents.to_owned() + rest));
+    let said = |found: &[Finding], level: Level, at: &str, part: &str| {
+        found.iter().any(|one| one.level == level && one.at == at && one.text.contains(part))
+    };
+    let flat = found("[callers.x]\ntoken = \"env:X\"\ntenant = \"other\"\nagents = [\"a\"]\n");
+    assert!(said(&flat, Level::NoEffect, "agents.b.parent", "server.access is \"tenant\""), "{flat:#?}");
+    assert!(said(&flat, Level::NoEffect, "agents.b.can_delegate", "no caller is this agent"), "{flat:#?}");
+    assert!(said(&flat, Level::Warning, "callers.x.agents", "agent `a` is of tenant `acme`"), "{flat:#?}");
+    assert!(said(&flat, Level::Warning, "agents.a", "no caller may call it"), "{flat:#?}");
+    let tree =
+        found("[server]\naccess = \"hierarchy\"\n[callers.b]\ntoken = \"env:X\"\ntenant = \"acme\"\nagent = \"b\"\n");
+    assert!(!tree.iter().any(|one| one.at.ends_with("parent") || one.at.ends_with("can_delegate")), "{tree:#?}");
+    assert!(said(&tree, Level::Warning, "agents.b", "no caller may call it"), "not itself: {tree:#?}");
+}

@@ -17,6 +17,38 @@ pub(super) const KEYS: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "agents.*.tenant",
+        kind: Kind::Name,
+        otherwise: "callers of every tenant may call it",
+        example: "\"travel\"",
+        doc: "The tenant that it belongs to: to callers of others, it does not exist.",
+        more: "It holds under each `server.access`, and for lists too (`callers.NAME.agents`). What waits is judged again before \
+               it is sent.",
+        read: Read::Agent(|a| Value::text(a.place.tenant.as_ref())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.parent",
+        kind: Kind::Name,
+        otherwise: "it stands under nobody",
+        example: "\"itinerary\"",
+        doc: "The agent above it, where `server.access` is \"hierarchy\".",
+        more: "An agent may call those above and below it at any depth (32 levels at most), and those under the same parent. \
+               The parent is an agent of this file and of no other tenant.",
+        read: Read::Agent(|a| Value::text(a.place.parent.as_ref())),
+        ..KEY
+    },
+    Key {
+        path: "agents.*.can_delegate",
+        kind: Kind::Flag,
+        default: Some("true"),
+        doc: "Whether this agent may send others messages, as the caller that it is (`callers.NAME.agent`).",
+        more: "false: whatever it sends is refused (forbidden), and its model has no tools to delegate with. It may still \
+               answer, read and cancel what it has.",
+        read: Read::Agent(|a| Value::Flag(a.place.can_delegate)),
+        ..KEY
+    },
+    Key {
         path: "agents.*.card",
         kind: Kind::Url,
         otherwise: "`.well-known/agent-card.json` below the URL, then at the host's root",

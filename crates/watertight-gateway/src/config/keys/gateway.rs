@@ -207,6 +207,16 @@ pub(super) const SERVER: &[Key] = &[
         ..KEY
     },
     Key {
+        path: "server.access",
+        kind: Kind::Word(&["tenant", "hierarchy"]),
+        default: Some("\"tenant\""),
+        doc: "Which agents a caller that is an agent may call: all of its tenant, or those that it is related to.",
+        more: "`hierarchy` goes by `agents.NAME.parent`. A list (`callers.NAME.agents`) takes its place, and whoever is no agent \
+               may call all of its tenant.",
+        read: Read::Gateway(|c| Value::Text(c.access.as_str().to_owned())),
+        ..KEY
+    },
+    Key {
         path: "server.max_outbox",
         kind: Kind::Count,
         default: Some("10000"),

@@ -20,6 +20,11 @@ fn saying(key: &Key, value: &str) -> String {
     let needed = |own: &str, rest: &str| if key.name() == own { String::new() } else { rest.to_owned() };
     match key.section() {
         "" => format!("{line}\n"),
+        // It has to be there, and the agent itself comes first.
+        "agents.*" if key.name() == "parent" => {
+            let above = format!("[agents.{}]\nurl = \"http://above/\"\n", value.trim_matches('"'));
+            format!("[agents.a]\nurl = \"http://localhost/\"\n{line}\n{above}")
+        }
         "agents.*" => format!("[agents.hotels]\n{}{line}\n", needed("url", "url = \"http://localhost/\"\n")),
         "callers.*" => format!(
             "[agents.hotels]\nurl = \"http://localhost/\"\n[callers.a]\n{}{line}\n",
