@@ -159,8 +159,8 @@ impl Cards {
             Ok(Fetched::New { card, etag, age }) => {
                 let changed = state.card.as_ref().is_none_or(|old| old.raw != card.raw);
                 if changed {
-                    let (name, streaming) = (&card.view.name, card.view.streaming);
-                    tracing::info!(agent = %asker.config.name, card = %name, streaming, "the agent's card is new");
+                    // Not what it says of itself: logs are read by models too.
+                    tracing::info!(agent = %asker.config.name, streaming = card.view.streaming, "the agent's card is new");
                 }
                 if changed && card.elsewhere {
                     tracing::warn!(agent = %asker.config.name, "the card names another host; the configured URL is used");

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
+use watertight_a2a::json::Json;
 use watertight_engine::ids::{AgentId, Attempt, TaskId};
 use watertight_engine::record::TaskState;
 use watertight_policy::boundary::{PeerText, What};
@@ -25,8 +26,7 @@ impl Session {
         if let Err(why) = self.desk.handle.hear(agent, work.task, work.fence, fetch::Said::Start).await {
             return unheard(why);
         }
-        let request = PeerText::new(String::from_utf8_lossy(work.params.as_bytes()).into_owned());
-        let Some(request) = framed(What::Request, &request) else { return unavailable(Reason::Internal) };
+        let Some(request) = framed(What::Request, &asked(&work.params)) else { return unavailable(Reason::Internal) };
         let (id, fence, lease) = (work.task.to_string(), work.fence.0, work.lease.as_secs());
         let text = format!(
             "WORK: task {id}, fence {fence}. Answer it by reply with both, within {lease} s. What you are asked for:\n{request}"
@@ -38,6 +38,10 @@ impl Session {
         fields.insert("turn".to_owned(), json!(work.turn));
         fields.insert("leaseS".to_owned(), json!(lease));
         fields.insert("text".to_owned(), json!(request));
+        // Ours: what it shows to whom it delegates a part of it.
+        let metadata = work.params.value().get("message").and_then(|message| message.get("metadata"));
+        let token = metadata.and_then(|metadata| Some(metadata.get("x-delegation")?.as_str()?.into_owned()));
+        fields.insert("delegation".to_owned(), json!(token));
         said("work", text, fields)
     }
 
@@ -69,6 +73,18 @@ impl Session {
             Err(why) => unheard(why),
         }
     }
+}
+
+/// The text itself where the message is one text, byte by byte; else its parts, as their caller wrote them.
+fn asked(params: &Json) -> PeerText {
+    let parts = params.value().get("message").and_then(|message| message.get("parts"));
+    let mut items = parts.iter().flat_map(|parts| parts.items());
+    if let (Some(only), None) = (items.next(), items.next())
+        && let Some(text) = only.get("text").and_then(|text| Some(text.as_str()?.into_owned()))
+    {
+        return PeerText::new(text);
+    }
+    PeerText::new(parts.map_or(params.as_bytes(), |parts| parts.raw()))
 }
 
 fn said(kind: &str, text: String, mut fields: Map<String, Value>) -> Said {

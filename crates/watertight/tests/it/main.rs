@@ -26,6 +26,7 @@ mod cli_tasks;
 mod crash;
 mod dedupe;
 mod disk;
+mod doors;
 mod faults;
 mod fetch;
 mod kit;
