@@ -274,6 +274,8 @@ pub enum Outcome {
     Replied(Reply),
     /// Without one.
     Failed(Fault),
+    /// It was not made: whether the message may be sent cannot be said for now. It waits, and has spent nothing.
+    Withheld,
 }
 
 /// The agent's word, measured.

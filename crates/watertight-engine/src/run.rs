@@ -149,8 +149,9 @@ impl Engine {
         match (live.row.state.is_terminal(), outcome) {
             (false, Outcome::Replied(reply)) => self.replied(task, reply),
             (false, Outcome::Failed(fault)) => self.failed(task, *fault),
+            (false, Outcome::Withheld) => self.withheld(task),
             (true, Outcome::Replied(reply)) => self.replied_late(task, reply.state),
-            (true, Outcome::Failed(_)) => self.quiet_if_done(task),
+            (true, Outcome::Failed(_) | Outcome::Withheld) => self.quiet_if_done(task),
         }
     }
 
@@ -217,7 +218,8 @@ impl Engine {
         } else if self.still_busy(task, fault) || self.dropped(task, fault) {
             return;
         } else if !self.retry(task, fault) {
-            if self.asks_again(task, fault.reason) {
+            // Whoever may not call the agent any more cannot answer it either: what it asks is over with the task.
+            if fault.reason != Reason::Forbidden && self.asks_again(task, fault.reason) {
                 return;
             }
             let known = self.live.get(&task).is_some_and(|live| live.row.remote_task.is_some());
@@ -228,6 +230,17 @@ impl Engine {
             return self.release_unsure(task);
         }
         self.release(task);
+    }
+
+    /// Nothing was sent, since nobody can say whether it may be. Unless its caller wants it no more, that is asked again.
+    fn withheld(&mut self, task: TaskId) {
+        let canceled = self.live.get(&task).is_some_and(|live| live.row.cancel == Cancel::Owed);
+        if canceled {
+            let none = Fault { reason: Reason::Canceled, delivery: Delivery::NotSent, retry_after: None, busy: false };
+            return self.failed(task, none);
+        }
+        self.sample(task, Sample::Neutral);
+        self.put_back(task, self.now + WITHHELD);
     }
 
     /// It was asked what came of the message, and nobody knows; to this agent it may as well be sent again.
@@ -488,6 +501,9 @@ impl Engine {
     }
 }
 
+/// Until it is asked again whether a message may be sent.
+const WITHHELD: Span = Span::from_secs(1);
+
 /// We did not hear from the agent, or did not understand it.
 pub(crate) const LOST: [Reason; 10] = [
     Reason::AgentConnectRefused,
@@ -515,9 +531,9 @@ fn sample_of(reason: Reason, took: Span) -> Sample {
     }
 }
 
-/// An agent that has the task may still be at it. It is told.
+/// An agent that has the task may still be at it, or wait for an answer that will not come. It is told.
 fn may_go_on(reason: Reason) -> bool {
-    LOST.contains(&reason) || reason == Reason::ResultTooLarge
+    LOST.contains(&reason) || matches!(reason, Reason::ResultTooLarge | Reason::Forbidden)
 }
 
 /// Another try may go better: a wrong certificate, a wrong answer and a dead agent stay what they are.

@@ -38,8 +38,10 @@ use watertight_policy::access::{self, Access, Place, Rule};
 use watertight_policy::rate;
 use watertight_policy::time::Span;
 
+use crate::access::Grants;
 use crate::agents::AgentConfig;
 use crate::push;
+use crate::tokens::Tokens;
 use crate::wake::Hook;
 use crate::{AgentSpec, CellLimits, InMemory, Kept, Started, StoreSpec, hub};
 
@@ -187,7 +189,7 @@ pub struct Caller {
 
 impl Caller {
     /// Its list, as the rules take it.
-    fn only(&self) -> Option<BTreeSet<AgentId>> {
+    pub(crate) fn only(&self) -> Option<BTreeSet<AgentId>> {
         self.agents.as_ref().map(|agents| agents.iter().cloned().collect())
     }
 
@@ -304,8 +306,9 @@ impl Config {
     }
 
     /// What the gateway behind the door is started with.
-    pub fn started(&self, key: InstanceKey) -> Started {
+    pub fn started(&self, key: InstanceKey, tokens: Arc<Tokens>) -> Started {
         Started {
+            grants: Grants::of(self, tokens),
             store: StoreSpec::File(self.store.clone()),
             kept: self.kept,
             agents: self.specs(),

@@ -159,6 +159,10 @@ impl Problem {
                 let soon = matches!(reason, Reason::BulkheadFull | Reason::CellOverloaded | Reason::StoreUnavailable);
                 problem.again(retry_after.or(soon.then_some(Span::from_secs(1))))
             }
+            Declined::Forbidden { agent, why } => {
+                let problem = Problem::refusal(Reason::Forbidden, format!("{}. Nothing was sent.", why.told(&agent)));
+                Problem { error: problem.error.agent(agent.as_str()), ..problem }
+            }
             Declined::Conflict { first } => {
                 let text = format!(
                     "agent {agent}: this messageId was used before with another content, for task {first}; a repeat must be identical"

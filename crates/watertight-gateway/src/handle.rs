@@ -4,6 +4,7 @@
 //! the look-ups that the engine needs and has no store for, and waits for the engine's answer on a line; a caller that
 //! leaves drops the future, and the line is closed. A foreign task is answered like one that does not exist.
 
+mod access;
 mod cancel;
 mod claims;
 mod delegations;
@@ -32,11 +33,13 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 use watertight_store::ListQuery;
 
+use crate::access::Refused;
 use crate::agents::{Agent, Card};
 use crate::clock::{mint_context, mint_task};
 use crate::driver::inbox::Full;
 use crate::driver::lines::{Line, Told};
 use crate::driver::shared::{Health, Known, Shared};
+use crate::http::auth::Who;
 use crate::hub::{EventId, Home, Message, NoRoom, Subscription, TaskView};
 use crate::outbox::Receipt;
 use crate::{AgentSpec, CellLimits, Kept, StartError};
@@ -64,6 +67,8 @@ pub struct Handle {
 pub struct NewCall {
     /// Who calls.
     pub principal: Principal,
+    /// By which credential, which says what it may. `None`: what counts is what anybody may who stands for the principal.
+    pub who: Option<Arc<Who>>,
     /// Whom.
     pub agent: AgentId,
     /// The params of SendMessage, 1.0, as received. Kept raw.
@@ -134,6 +139,13 @@ pub enum Declined {
         /// Which limit it was, and whose.
         cause: Option<Box<Cause>>,
     },
+    /// Not for this caller. Nothing was looked up, and nothing is kept.
+    Forbidden {
+        /// Which agent.
+        agent: AgentId,
+        /// By what.
+        why: Refused,
+    },
     /// The messageId was used before with another body.
     Conflict {
         /// By this task.
@@ -196,6 +208,7 @@ impl Handle {
         let agent = call.agent.clone();
         let refuse = |reason| self.refused(&agent, reason);
         let Some(known) = self.shared.known(&agent) else { return Err(refuse(Reason::AgentUnknown)) };
+        self.may_send(&call)?;
         if known.removed {
             return Err(refuse(Reason::AgentDraining));
         }

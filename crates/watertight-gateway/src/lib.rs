@@ -5,6 +5,7 @@
 //! [`hub`], where readers find it once it is durable. Configuration is read whole ([`config`]), at
 //! the start and at a reload ([`http::live`]), and means [`AgentSpec`]s from then on.
 
+pub mod access;
 pub mod agents;
 mod chain;
 pub mod clock;
@@ -98,6 +99,8 @@ pub struct Started {
     pub push: push::Settings,
     /// Signs what agents are given to show for whom they work.
     pub key: config::InstanceKey,
+    /// Who may call at all: what waits in the store is judged by it too.
+    pub grants: access::Grants,
 }
 
 /// What a cell may hold over all agents. See [`Settings`].
@@ -211,6 +214,7 @@ impl Gateway {
         let key = started.key;
         let shared = driver::shared::Shared::new(clock.clone(), store, hub, started.cell, started.kept, drains, key);
         let shared = Arc::new(shared);
+        shared.grant(started.grants);
         shared.pushes.set(started.push);
         shared.pushes.load(hooks);
         let handle = handle::Handle::new(shared.clone());

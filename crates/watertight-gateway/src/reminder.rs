@@ -28,7 +28,7 @@ use crate::driver::shared::Shared;
 use crate::handle::{Declined, Handle, NewCall, Trace, Want};
 
 /// No caller is called so: names have no colons.
-const CALLER: &str = "watertight:results";
+pub(crate) const CALLER: &str = "watertight:results";
 /// The conversation in which an agent hears of its results.
 const CONTEXT: &str = "results";
 /// The cooldown is doubled so often, at most.
@@ -195,6 +195,7 @@ impl Teller {
         let Ok(Call::Send(Send { peek, params })) = Call::parse(Method::SendMessage, Some(params)) else { return None };
         Some(NewCall {
             principal: self.principal.clone(),
+            who: None,
             agent: self.agent.clone(),
             params: params.into_bytes(),
             peek,

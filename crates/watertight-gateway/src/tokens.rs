@@ -75,9 +75,18 @@ pub fn hash(key: &InstanceKey, token: &str) -> String {
 /// The tokens as they are at the moment.
 #[derive(Debug)]
 pub struct Tokens {
-    by_hash: RwLock<BTreeMap<[u8; 32], Known>>,
+    known: RwLock<All>,
     /// There were tokens at some time since the start.
     closed: AtomicBool,
+    /// There is a file, and it could not be read since the start.
+    unread: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    by_hash: BTreeMap<[u8; 32], Known>,
+    /// Whoever holds one, by what is part of every key; those whose tokens have expired too.
+    by_principal: BTreeMap<Principal, Vec<Arc<Who>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -92,7 +101,7 @@ type Seen = Option<(SystemTime, u64, u64)>;
 impl Tokens {
     /// None, and none will come.
     pub fn none() -> Arc<Tokens> {
-        Arc::new(Tokens { by_hash: RwLock::default(), closed: AtomicBool::new(false) })
+        Arc::new(Tokens { known: RwLock::default(), closed: AtomicBool::new(false), unread: AtomicBool::new(false) })
     }
 
     /// Those of the file, now and after each change of it. Must be called inside a runtime; following ends with the
@@ -103,6 +112,7 @@ impl Tokens {
         if seen.is_some() && !tokens.take(&path) {
             // Whoever wrote it did not mean that everybody may come in.
             tokens.closed.store(true, Ordering::Relaxed);
+            tokens.unread.store(true, Ordering::Relaxed);
         }
         let followed = Arc::downgrade(&tokens);
         tokio::spawn(async move {
@@ -138,8 +148,25 @@ impl Tokens {
     /// Who holds the token with this hash. It is looked up, not compared in constant time against each: how long that
     /// takes tells of a hash that nobody can compute without the instance key, so it tells nothing of any token.
     pub fn holder(&self, hash: &[u8; 32], now: Time) -> Option<Arc<Who>> {
-        let known = self.by_hash.read().unwrap_or_else(PoisonError::into_inner);
-        known.get(hash).filter(|known| now < known.expires).map(|known| known.who.clone())
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.by_hash.get(hash).filter(|known| now < known.expires).map(|known| known.who.clone())
+    }
+
+    /// Whoever holds, or held, a token of this principal that is still listed.
+    pub(crate) fn holders(&self, principal: &Principal) -> Vec<Arc<Who>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.by_principal.get(principal).cloned().unwrap_or_default()
+    }
+
+    /// Likewise, of everybody who is this agent.
+    pub(crate) fn holders_of(&self, agent: &AgentId) -> Vec<Arc<Who>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.by_principal.values().flatten().filter(|who| who.agent.as_ref() == Some(agent)).cloned().collect()
+    }
+
+    /// There are tokens, and nobody knows which: nothing can be said of who holds none.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread.load(Ordering::Acquire)
     }
 
     /// `false`: the file cannot be read, and the tokens are as they were.
@@ -147,8 +174,12 @@ impl Tokens {
         match read(path) {
             Ok(stored) => {
                 let count = stored.len();
-                let known: BTreeMap<_, _> = stored.iter().filter_map(known).collect();
-                *self.by_hash.write().unwrap_or_else(PoisonError::into_inner) = known;
+                let mut all = All { by_hash: stored.iter().filter_map(known).collect(), ..All::default() };
+                for known in all.by_hash.values() {
+                    all.by_principal.entry(known.who.principal.clone()).or_default().push(known.who.clone());
+                }
+                *self.known.write().unwrap_or_else(PoisonError::into_inner) = all;
+                self.unread.store(false, Ordering::Release);
                 // After the tokens, so that nobody is asked for one that is not there yet.
                 if count > 0 {
                     self.closed.store(true, Ordering::Release);
@@ -276,8 +307,9 @@ mod tests {
         };
         let who = holder("2026-01-31T23:59:59Z").unwrap();
         assert_eq!(who.agent, Some(AgentId::new("hotels")));
-        assert!(who.may_call(&AgentId::new("fx")) && !who.may_call(&AgentId::new("hotels")));
+        assert_eq!(who.agents, Some([AgentId::new("fx")].into()));
         assert_eq!(holder("2026-02-01T00:00:00Z"), None);
+        assert_eq!(tokens.holders(&who.principal).len(), 1, "it stands for what was accepted while it was good");
         let good = fs::read_to_string(&path).unwrap();
         for bad in [
             String::new(),

@@ -72,13 +72,19 @@ impl Desk {
 impl Session {
     /// Those that are for this caller.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
+        let delegates = self.desk.handle.rules().can_delegate(&self.who);
+        self.there_are().filter(move |tool| delegates || !tool.delegates)
+    }
+
+    /// Likewise, with those that are refused whenever they are used.
+    fn there_are(&self) -> impl Iterator<Item = &'static Tool> {
         let fetches = self.who.agent.as_ref().is_some_and(|agent| self.desk.handle.fetches(agent));
         TOOLS.iter().filter(move |tool| fetches || !tool.fetches)
     }
 
     /// Carries one out.
     pub(crate) async fn call(&self, tool: &str, arguments: Map<String, Value>) -> Option<Said> {
-        let tool = self.tools().find(|known| known.name == tool)?;
+        let tool = self.there_are().find(|known| known.name == tool)?;
         let arguments = Value::Object(arguments);
         let said = match tool.name {
             "list_peers" => match arguments::none(arguments) {
@@ -100,8 +106,9 @@ impl Session {
         Some(said.unwrap_or_else(Said::wrong))
     }
 
+    /// One that there is for this caller. That it may be sent something is the handle's to judge.
     fn agent(&self, name: &AgentId) -> Option<&Agent> {
-        self.desk.agents.get(name).filter(|_| self.who.may_call(name))
+        self.desk.agents.get(name).filter(|_| self.desk.handle.rules().exists(&self.who, name))
     }
 
     /// What came of a task, or how far it is.

@@ -83,6 +83,8 @@ pub struct Scenario {
     pub stranger_one_in: u64,
     /// One question of an agent in this many is never answered.
     pub silent_one_in: u64,
+    /// One delivery in this many is not made: its caller may not send it any more, or nobody can say whether it may.
+    pub gate_one_in: u64,
     /// What a caller's budget is.
     pub budget: Span,
     /// One message in this many names no budget at all.
@@ -130,6 +132,7 @@ impl Scenario {
             hang_up_one_in: 0,
             stranger_one_in: 0,
             silent_one_in: 0,
+            gate_one_in: 0,
             budget: Span::from_secs(6),
             unbudgeted_one_in: 0,
             disk: Span::from_millis(4),
@@ -165,7 +168,14 @@ impl Scenario {
             player("moody".into(), Model::moody(), settings.clone()),
             player("planner".into(), Model::planning(), settings),
         ];
-        Scenario { cancel_one_in: 4, follow_one_in: 6, conflict_one_in: 9, stranger_one_in: 9, ..scenario }
+        Scenario {
+            cancel_one_in: 4,
+            follow_one_in: 6,
+            conflict_one_in: 9,
+            stranger_one_in: 9,
+            gate_one_in: 12,
+            ..scenario
+        }
     }
 
     /// Room for everything and no walls in the way: how a message ends does not depend on the others, so that two runs
@@ -200,6 +210,7 @@ impl Scenario {
             hang_up_one_in: 25,
             stranger_one_in: 50,
             silent_one_in: 8,
+            gate_one_in: if signed { 150 } else { 0 },
             cancel_one_in: 11,
             unbudgeted_one_in: 10,
             budget: Span::from_secs(20),

@@ -26,6 +26,10 @@ impl World<'_> {
         let Some(message) = self.nodes[n].tracked.get(&task).map(|tracked| tracked.message) else {
             return self.broken(n, Some(task), "is sent, and was never kept".into());
         };
+        let mut gate = self.dice(message, &format!("gate {turn} {}", attempt.0));
+        if scenario.gate_one_in > 0 && gate.below(scenario.gate_one_in) == 0 {
+            return self.stops(n, &dispatch, agent, gate.below(2) == 0);
+        }
         // What the agent makes of it belongs to the message, not to the moment.
         let mut dice = self.dice(message, &format!("agent {turn} {}", attempt.0));
         let mut behaviour = player.model.choose(&mut dice, self.now);
@@ -136,6 +140,18 @@ impl World<'_> {
         self.says(n, &dispatch, TaskState::Working, &id, 1, Span::from_millis(10));
         let life = self.nodes[n].life;
         self.schedule(back, Event::Looks { node: n, life, task, attempt, agent, id });
+    }
+
+    /// It is not sent: its caller may not send it any more, or, if nobody can say that, not yet.
+    fn stops(&mut self, n: usize, dispatch: &Dispatch, agent: usize, forbidden: bool) {
+        let Dispatch { task, attempt, .. } = *dispatch;
+        self.nodes[n].begins(task, attempt, agent);
+        let (reason, delivery) = (Reason::Forbidden, Delivery::NotSent);
+        let outcome = match forbidden {
+            true => Outcome::Failed(Fault { reason, delivery, retry_after: None, busy: false }),
+            false => Outcome::Withheld,
+        };
+        self.back(n, self.now, Input::Ended { task, attempt, outcome }, false);
     }
 
     /// The agent has the turn: once, unless it is declared to run a messageId once however often it is sent.

@@ -44,7 +44,7 @@ fn no_invariant_breaks_over_many_seeds() {
 #[test]
 fn everything_at_once_breaks_nothing() {
     let mut seen = BTreeSet::new();
-    for (seed, chaos) in [(1, Faults::None), (2, Faults::Many), (3, Faults::Some), (4, Faults::Many)] {
+    for (seed, chaos) in [(1, Faults::None), (16, Faults::Many), (3, Faults::Some), (10, Faults::Many)] {
         let report = run(&Scenario::world(seed, 2_500, 15, 2, chaos));
         unbroken(&report, &format!("seed {seed}, {chaos:?}"));
         assert!(report.children > 40, "{report:?}");
@@ -58,6 +58,7 @@ fn everything_at_once_breaks_nothing() {
     for kind in [
         "TASK_STATE_FAILED outcome_unknown",
         "TASK_STATE_FAILED expired",
+        "TASK_STATE_FAILED forbidden",
         "gone with the process",
         "fanout_exhausted",
         "depth_exhausted",

@@ -1,5 +1,6 @@
 //! The engine as a story: inputs and times in, a transcript of commits and outputs out.
 
+mod access;
 mod anything;
 mod budget;
 mod calls;

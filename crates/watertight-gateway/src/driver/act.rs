@@ -19,11 +19,12 @@ use watertight_policy::time::{Span, Time};
 use super::Driver;
 use super::lines::{Line, Told};
 use super::shared::{Health, Shared};
+use crate::access::Verdict;
 use crate::agents::{Agent, Job, Named};
 use crate::clock;
 use crate::fetch::{Seat, Until};
 use crate::handle::{Declined, Trace};
-use crate::hub::{End, Home, Live, Message, Stored};
+use crate::hub::{Detail, End, Home, Live, Message, Stored};
 use crate::outbox::Receipt;
 use crate::push;
 use crate::relay::{self, Ear};
@@ -239,6 +240,9 @@ impl Driver {
                 Fault { reason: Reason::DeadlineExceeded, delivery: Delivery::NotSent, retry_after: None, busy: false };
             return shared.inbox.ended(task, attempt, Outcome::Failed(fault));
         }
+        if let Some(outcome) = send.then(|| forbidden(&shared, &live, &dispatch)).flatten() {
+            return shared.inbox.ended(task, attempt, outcome);
+        }
         let max = known.spec.wire.max_task_bytes;
         // Where its caller's connection is, its connection to the agent is too.
         let home = live.home(dispatch.turn).unwrap_or_else(|| shared.runtime.clone());
@@ -278,6 +282,26 @@ impl Driver {
         };
         if let Some(old) = self.cancels.insert(task, self.shared.runtime.spawn(run).abort_handle()) {
             old.abort();
+        }
+    }
+}
+
+/// What becomes of a message that its caller may not send any more: what counts is what is in force now, however long it
+/// has waited. `None`: it may be sent.
+fn forbidden(shared: &Shared, live: &Live, dispatch: &Dispatch) -> Option<Outcome> {
+    let (task, agent, attempt) = (dispatch.task, &dispatch.agent, dispatch.attempt);
+    match shared.rules().verdict(&live.principal, agent) {
+        Verdict::Send => None,
+        Verdict::Wait => {
+            tracing::warn!(%task, %agent, "not sent: the tokens cannot be read, and whether its caller may call cannot be said");
+            Some(Outcome::Withheld)
+        }
+        Verdict::Refuse(why) => {
+            tracing::info!(%task, %agent, caller = %live.principal.caller, ?why, "not sent: it is not allowed any more");
+            live.begin(attempt);
+            live.explain(attempt, Detail { message: Some(why.told(agent)), ..Detail::default() });
+            let (reason, delivery) = (Reason::Forbidden, Delivery::NotSent);
+            Some(Outcome::Failed(Fault { reason, delivery, retry_after: None, busy: false }))
         }
     }
 }

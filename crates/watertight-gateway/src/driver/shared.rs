@@ -16,6 +16,7 @@ use super::inbox::Inbox;
 use super::lines::Lines;
 use super::seat::Seat;
 use super::shelf::Shelf;
+use crate::access::{Grants, Rules};
 use crate::agents::Agent;
 use crate::chain::Chain;
 use crate::clock::Clock;
@@ -81,6 +82,10 @@ pub(crate) struct Shared {
     /// How long the store keeps what has ended.
     pub(crate) kept: watch::Sender<Kept>,
     known: RwLock<BTreeMap<AgentId, Arc<Known>>>,
+    /// Who may call at all; it counts from the next agents on.
+    grants: Mutex<Grants>,
+    /// Who may call whom.
+    rules: RwLock<Arc<Rules>>,
     walls: Mutex<Arc<Vec<AgentView>>>,
     held: AtomicUsize,
     health: watch::Sender<Health>,
@@ -105,7 +110,10 @@ impl Shared {
         drains: Drains,
         key: InstanceKey,
     ) -> Shared {
+        let grants = Grants::this_machine();
         Shared {
+            rules: RwLock::new(Arc::new(grants.over(BTreeMap::new()))),
+            grants: Mutex::new(grants),
             clock,
             store,
             shelf: Shelf::new(kept),
@@ -146,8 +154,22 @@ impl Shared {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Agents, and with them the rules: both as one configuration says.
     pub(crate) fn set_known(&self, known: BTreeMap<AgentId, Arc<Known>>) {
+        let places = known.iter().map(|(name, known)| (name.clone(), known.spec.place.clone())).collect();
+        let rules = self.grants.lock().unwrap_or_else(PoisonError::into_inner).over(places);
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    /// Who may call whom, as it is in force.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Others who may call, for the next agents.
+    pub(crate) fn grant(&self, grants: Grants) {
+        *self.grants.lock().unwrap_or_else(PoisonError::into_inner) = grants;
     }
 
     /// The cell's settings with the agents as they are configured now.

@@ -61,6 +61,7 @@ async fn start_in(store: StoreSpec, agents: Vec<AgentSpec>) -> Handle {
         streams: Limits::default(),
         push: Default::default(),
         key: crate::config::InstanceKey::generate().unwrap(),
+        grants: crate::access::Grants::anybody(),
     };
     let handle = Gateway::start(started).await.unwrap().handle;
     while !handle.ready() {
@@ -82,6 +83,7 @@ fn call(message: Value, want: Want) -> NewCall {
     let Ok(Call::Send(send)) = Call::parse(Method::SendMessage, Some(params)) else { panic!("not a message") };
     NewCall {
         principal: alice(),
+        who: None,
         agent: AgentId::new("fx"),
         params: send.params.into_bytes(),
         peek: send.peek,

@@ -105,6 +105,7 @@ impl Handle {
         peek.delegation = None;
         let call = NewCall {
             principal: old.principal.clone(),
+            who: None,
             agent: old.agent.clone(),
             params: params.into_bytes(),
             peek,

@@ -57,6 +57,18 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
         let ago = millis(now.since(last.at));
         out.insert("wake".to_owned(), json!({"agoMs": ago, "ok": last.ok, "said": last.said}));
     }
+    let rules = router.handle().rules();
+    if let (Some(out), Some(place)) = (out.as_object_mut(), rules.place(&stats.agent)) {
+        let may_call = rules.callable(&stats.agent);
+        let may_call = may_call.map(|all| all.iter().map(|agent| agent.as_str().to_owned()).collect::<Vec<_>>());
+        let access = json!({
+            "tenant": place.tenant,
+            "parent": place.parent.as_ref().map(AgentId::as_str),
+            "canDelegate": place.can_delegate,
+            "mayCall": may_call,
+        });
+        out.insert("access".to_owned(), access);
+    }
     let configured = router.agent(&stats.agent);
     if let (Some(out), Some(agent)) = (out.as_object_mut(), configured) {
         let (bulkhead, budget) = (&agent.settings.bulkhead, &agent.settings.budget);

@@ -13,6 +13,7 @@ use http::{HeaderMap, Uri, header};
 use subtle::ConstantTimeEq;
 use watertight_engine::ids::{AgentId, Owner, Principal};
 use watertight_engine::record::Outbox;
+use watertight_policy::access;
 use watertight_policy::reason::Reason;
 
 use crate::clock::Clock;
@@ -64,9 +65,9 @@ impl Who {
         self.outbox.owner(&self.principal)
     }
 
-    /// Whether it may call this agent. To others, the agent does not exist.
-    pub fn may_call(&self, agent: &AgentId) -> bool {
-        self.agents.as_ref().is_none_or(|agents| agents.contains(agent))
+    /// It, before the rules.
+    pub(crate) fn asks(&self) -> access::Caller<'_, AgentId> {
+        access::Caller { tenant: &self.principal.tenant, agent: self.agent.as_ref(), only: self.agents.as_ref() }
     }
 }
 
@@ -108,23 +109,11 @@ impl Auth {
             .iter()
             .map(|caller| Known {
                 hash: key.mac("bearer", caller.token.expose().as_bytes()),
-                who: Arc::new(Who {
-                    principal: Principal { tenant: caller.tenant.as_str().into(), caller: caller.name.as_str().into() },
-                    agents: caller.agents.as_ref().map(|agents| agents.iter().cloned().collect()),
-                    agent: caller.agent.clone(),
-                    outbox: outbox_of(caller.outbox, caller.agent.as_ref()),
-                    scopes: match caller.operator {
-                        true => BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]),
-                        false => BTreeSet::from([Scope::Caller]),
-                    },
-                }),
+                who: Arc::new(of_caller(caller)),
             })
             .collect();
         let public_host = public_url.and_then(|url| url.parse::<Uri>().ok()?.host().map(str::to_owned));
-        let principal = Principal { tenant: "local".into(), caller: "local".into() };
-        let scopes = BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]);
-        let outbox = outbox_of(Some(local_outbox), None);
-        let everybody = Arc::new(Who { principal, agents: None, agent: None, outbox, scopes });
+        let everybody = Arc::new(Who { outbox: outbox_of(Some(local_outbox), None), ..of_this_machine() });
         Auth { key, known, tokens, clock, public_host, everybody }
     }
 
@@ -216,6 +205,27 @@ impl Auth {
     }
 }
 
+/// Who a configured caller is.
+pub(crate) fn of_caller(caller: &Caller) -> Who {
+    Who {
+        principal: Principal { tenant: caller.tenant.as_str().into(), caller: caller.name.as_str().into() },
+        agents: caller.only(),
+        agent: caller.agent.clone(),
+        outbox: outbox_of(caller.outbox, caller.agent.as_ref()),
+        scopes: match caller.operator {
+            true => BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]),
+            false => BTreeSet::from([Scope::Caller]),
+        },
+    }
+}
+
+/// Who calls where nobody is asked for a token.
+pub(crate) fn of_this_machine() -> Who {
+    let principal = Principal { tenant: "local".into(), caller: "local".into() };
+    let scopes = BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]);
+    Who { principal, agents: None, agent: None, outbox: Outbox::None, scopes }
+}
+
 /// An agent has one unless it is told otherwise, and anybody else if it is.
 pub(crate) fn outbox_of(said: Option<bool>, agent: Option<&AgentId>) -> Outbox {
     match (said.unwrap_or(agent.is_some()), agent) {
@@ -270,8 +280,8 @@ mod tests {
         let ask = |value: &str| auth.caller(&uri, &headers(&[("authorization", value)]));
         let alice = ask("Bearer token-of-alice").unwrap();
         assert_eq!((&*alice.principal.tenant, &*alice.principal.caller), ("acme", "alice"));
-        assert!(alice.may_call(&AgentId::new("hotels")) && !alice.may_call(&AgentId::new("fx")));
-        assert!(ask("bearer  token-of-ops").unwrap().may_call(&AgentId::new("fx")));
+        assert_eq!(alice.agents, Some(BTreeSet::from([AgentId::new("hotels")])));
+        assert_eq!(ask("bearer  token-of-ops").unwrap().agents, None);
         assert_eq!(ask("Bearer token-of-alicf"), Err(BAD_TOKEN));
         for none in ["", "Bearer", "Bearer ", "Basic dG9rZW4=", "token-of-alice"] {
             assert_eq!(ask(none), Err(NO_TOKEN), "{none}");

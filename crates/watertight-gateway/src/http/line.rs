@@ -99,7 +99,7 @@ impl Line<'_> {
     }
 
     pub(super) fn knows_agent(&self) -> bool {
-        self.who.may_call(&self.agent) && self.router.agent(&self.agent).is_some()
+        self.router.handle().rules().exists(&self.who, &self.agent) && self.router.agent(&self.agent).is_some()
     }
 
     pub(super) async fn carry_out(&self, shape: Shape, call: Call) -> Result<Outcome, Problem> {
@@ -224,6 +224,7 @@ impl Line<'_> {
         let budget = send.peek.budget.clone().unwrap_or_default();
         let call = NewCall {
             principal: self.who.principal.clone(),
+            who: Some(self.who.clone()),
             agent: self.agent.clone(),
             params: params.into_bytes(),
             peek: send.peek,

@@ -22,6 +22,7 @@ use watertight_policy::time::Time;
 use super::body::{Body, Intake};
 use super::router::Router;
 use super::server::Service;
+use crate::access::Grants;
 use crate::config::{Agent, Caller, Config, InstanceKey, changes, effective, waiting};
 use crate::handle::Handle;
 use crate::tokens::Tokens;
@@ -31,14 +32,19 @@ pub type Source = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
 /// What every router of this process has in common.
 #[derive(Clone)]
-pub(super) struct Common {
-    pub(super) key: InstanceKey,
-    pub(super) tokens: Arc<Tokens>,
-    pub(super) handle: Handle,
+pub struct Common {
+    /// What callers' tokens are hashed with.
+    pub key: InstanceKey,
+    /// Those that are given out and taken back meanwhile.
+    pub tokens: Arc<Tokens>,
+    /// What is behind the door.
+    pub handle: Handle,
     /// What clients are sent to when they do not say which host they mean.
-    pub(super) listening: String,
-    pub(super) since: SystemTime,
-    pub(super) draining: CancellationToken,
+    pub listening: String,
+    /// Since when it serves, for cards.
+    pub since: SystemTime,
+    /// It takes nothing new any more.
+    pub draining: CancellationToken,
 }
 
 /// The door's service: the router of the configuration in force.
@@ -86,17 +92,7 @@ pub struct Reloaded {
 
 impl Live {
     /// Serves by this configuration, until another is read from the source. `draining` turns readiness off.
-    pub fn new(
-        config: Config,
-        source: Source,
-        key: InstanceKey,
-        handle: Handle,
-        listening: &str,
-        since: SystemTime,
-        draining: CancellationToken,
-    ) -> Arc<Live> {
-        let tokens = Tokens::follow(config.tokens.clone());
-        let common = Common { key, tokens, handle, listening: listening.to_owned(), since, draining };
+    pub fn new(config: Config, source: Source, common: Common) -> Arc<Live> {
         let config = Arc::new(config);
         let state = State {
             began: config.clone(),
@@ -156,8 +152,9 @@ impl Live {
         self.common.handle.limit(next.cell());
         self.common.handle.keep(next.kept);
         self.common.handle.push(next.push.clone());
-        self.common.handle.configure(next.specs()).await.map_err(|e| e.to_string())?;
         let after = before.after(next.clone(), self.common.handle.now());
+        self.common.handle.grant(Grants::with(&next, &after.callers, self.common.tokens.clone()));
+        self.common.handle.configure(next.specs()).await.map_err(|e| e.to_string())?;
         let intake = self.intake_for(&before.current, &next);
         let router = Router::new(&next, &after.callers, &after.leaving, intake, &self.common, self.me.clone());
         *self.router.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(router);

@@ -111,7 +111,7 @@ pub(super) async fn acknowledge(router: &Router, owner: Owner, body: &Bytes) -> 
             let reason = match declined {
                 Declined::Refused { reason, .. } => reason,
                 Declined::Conflict { .. } | Declined::NotFound | Declined::TaskTerminal => Reason::Internal,
-                Declined::ContextMismatch | Declined::NotCancelable => Reason::Internal,
+                Declined::ContextMismatch | Declined::NotCancelable | Declined::Forbidden { .. } => Reason::Internal,
             };
             let text = format!("the outbox cannot be written: {}", first_sentence(reason));
             plain(&Problem::of(reason, text).again(Some(Span::from_secs(1))))

@@ -358,7 +358,9 @@ impl Router {
             Err(denied) => return plain(&refused(denied)),
         };
         // Whoever looks for an agent to call is not shown one that takes nothing new.
-        let Some(agent) = self.agents.get(name).filter(|_| who.may_call(name)) else { return plain(&unknown(name)) };
+        let Some(agent) = self.agents.get(name).filter(|_| self.handle.rules().shows(&who, name)) else {
+            return plain(&unknown(name));
+        };
         let upstream = self.handle.card(name);
         let upstream = upstream.as_ref().map(|card| card.raw.as_bytes());
         let base = self.public.base(uri, headers, peer);

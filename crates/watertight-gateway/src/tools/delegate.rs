@@ -52,6 +52,7 @@ impl Session {
         let budget = send.peek.budget.clone().unwrap_or_default();
         let call = NewCall {
             principal: self.who.principal.clone(),
+            who: Some(self.who.clone()),
             agent: agent.clone(),
             params: send.params.into_bytes(),
             peek: send.peek,

@@ -10,11 +10,11 @@ use crate::http::api::state_of;
 impl Session {
     /// All that the caller may call, without the caller itself.
     pub(super) fn list_peers(&self) -> Said {
-        let stats = self.desk.handle.agents();
+        let (stats, rules) = (self.desk.handle.agents(), self.desk.handle.rules());
         let peers: Vec<Map<String, Value>> = stats
             .iter()
-            .filter(|stats| !stats.removed && self.who.agent.as_ref() != Some(&stats.agent))
-            .filter(|stats| self.agent(&stats.agent).is_some())
+            .filter(|stats| !stats.removed && self.desk.agents.contains_key(&stats.agent))
+            .filter(|stats| rules.judge(&self.who, &stats.agent).is_ok())
             .map(|stats| self.peer(stats))
             .collect();
         let mut text = match peers.len() {

@@ -129,6 +129,8 @@ fn one(agent: &Value, color: bool) -> String {
         ("state", state.tone.paint(&state.text, color)),
         ("card", card_in_full(agent)),
         ("interface", interface(agent)),
+        ("parent", text(&agent["access"]["parent"])),
+        ("may call", may_call(agent)),
         (
             "slots",
             format!(
@@ -177,6 +179,23 @@ fn one(agent: &Value, color: bool) -> String {
     rows.retain(|(_, value)| !value.is_empty());
     let room = output::columns();
     rows.into_iter().map(|(name, value)| wrapped(&format!("{name:12} {value}"), room, 13) + "\n").collect()
+}
+
+/// Whom it may send messages, as the caller that it is.
+fn may_call(agent: &Value) -> String {
+    let access = &agent["access"];
+    let names = access["mayCall"].as_array().map(|all| all.iter().map(text).collect::<Vec<_>>().join(", "));
+    let of_tenant = || match access["tenant"].as_str() {
+        Some(tenant) => format!("all agents of tenant {}", safe_line(tenant)),
+        None => "all agents of its caller's tenant".to_owned(),
+    };
+    match (access["canDelegate"].as_bool(), names) {
+        (None, _) => String::new(),
+        (Some(false), _) => "nobody: can_delegate is false".to_owned(),
+        (Some(true), None) => of_tenant(),
+        (Some(true), Some(names)) if names.is_empty() => "nobody".to_owned(),
+        (Some(true), Some(names)) => names,
+    }
 }
 
 /// How the hook went the last time; nothing if it was never called.

@@ -9,9 +9,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use watertight_gateway::Gateway;
 use watertight_gateway::config::{Config, InstanceKey, KeyFile};
-use watertight_gateway::http::live::Live;
+use watertight_gateway::http::live::{Common, Live};
 use watertight_gateway::http::server;
 use watertight_gateway::http::workers::Workers;
+use watertight_gateway::tokens::Tokens;
 use watertight_policy::time::Span;
 
 use super::args::ServeArgs;
@@ -32,13 +33,17 @@ pub(super) async fn run(args: ServeArgs) -> Result<Code, Failure> {
         Failure::new(Code::Failed, format!("{} cannot be listened on: {e}{help}", config.listen))
     })?;
     let addr = listener.local_addr().map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
-    let gateway =
-        Gateway::start(config.started(key.clone())).await.map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
+    // Before the store: what waits there is for callers that have to be known.
+    let tokens = Tokens::follow(config.tokens.clone());
+    let started = config.started(key.clone(), tokens.clone());
+    let gateway = Gateway::start(started).await.map_err(|e| Failure::new(Code::Failed, e.to_string()))?;
 
     let (handle, draining) = (gateway.handle.clone(), CancellationToken::new());
     let (file, listen) = (args.config.clone(), args.listen);
     let source = Box::new(move || Config::load(&file, listen, &env).map_err(|e| e.to_string()));
-    let live = Live::new(config.clone(), source, key, handle.clone(), &addr.to_string(), began(), draining.clone());
+    let (listening, draining_too) = (addr.to_string(), draining.clone());
+    let common = Common { key, tokens, handle: handle.clone(), listening, since: began(), draining: draining_too };
+    let live = Live::new(config.clone(), source, common);
     let workers = Workers::per_core().map_err(|e| Failure::new(Code::Failed, format!("threads: {e}")))?;
     let limits = config.server.clone();
     let door = server::serve(listener, limits, live.clone(), workers, draining.clone(), config.drain);

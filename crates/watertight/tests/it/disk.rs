@@ -13,7 +13,7 @@ use crate::gateway::{Config, Gateway};
 use crate::peer::Card;
 
 /// From now on no file of the gateway may grow beyond this, as if the disk were full; `unlimited` takes that back.
-fn limit_files(gateway: &Gateway, bytes: &str) {
+pub(crate) fn limit_files(gateway: &Gateway, bytes: &str) {
     let process = gateway.process().to_string();
     let set = Command::new("prlimit").args(["--pid", &process, &format!("--fsize={bytes}:")]).status().unwrap();
     assert!(set.success(), "prlimit: {set}");

@@ -12,6 +12,7 @@ mod gateway;
 mod http;
 mod peer;
 
+mod access;
 mod asks;
 mod backlog;
 mod bindings;

@@ -12,14 +12,14 @@ use crate::gateway::Gateway;
 use crate::outbox::{config, worker};
 
 /// What one call of a tool gives a caller: whether it failed, its text, its fields.
-fn uses(gateway: &Gateway, token: &str, tool: &str, arguments: &Value) -> (bool, String, Value) {
+pub(crate) fn uses(gateway: &Gateway, token: &str, tool: &str, arguments: &Value) -> (bool, String, Value) {
     let answer = post(gateway, token, "tools/call", &json!({"name": tool, "arguments": arguments}));
     let result = &answer["result"];
     let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
     (result["isError"] == true, text.to_owned(), result["structuredContent"].clone())
 }
 
-fn post(gateway: &Gateway, token: &str, method: &str, params: &Value) -> Value {
+pub(crate) fn post(gateway: &Gateway, token: &str, method: &str, params: &Value) -> Value {
     let bearer = format!("Bearer token-of-{token}");
     let headers = [
         ("authorization", bearer.as_str()),
