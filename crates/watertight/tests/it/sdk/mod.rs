@@ -6,6 +6,7 @@
 
 mod gone;
 mod js_agent;
+mod lead;
 mod patience;
 mod python_agent;
 mod rust_agent;
@@ -194,17 +195,21 @@ impl Agent {
             Sdk::Rust => program(&rust(), &[]),
         };
         let bindings = bindings.iter().map(|binding| binding.name());
-        let mut child = command.args(bindings).args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let url =
-            line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("the agent said {line:?}")).to_owned();
-        Self { child, url }
+        started(command.args(bindings).args(more))
     }
 
     fn assert_alive(&mut self) {
         assert!(self.child.try_wait().unwrap().is_none(), "the agent has ended");
     }
+}
+
+/// A program that is an agent, as soon as it listens.
+fn started(command: &mut Command) -> Agent {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("the agent said {line:?}")).to_owned();
+    Agent { child, url }
 }
 
 impl Drop for Agent {
