@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::call::{post, whole};
@@ -34,7 +34,17 @@ impl Asker {
     /// Sends these bytes, and waits for the whole answer.
     pub(crate) fn send(&mut self, request: &[u8]) -> Result<Answer, Failure> {
         let began = now();
-        self.stream.write_all(request)?;
+        self.begin(request)?;
+        self.finish(began)
+    }
+
+    /// Sends these bytes.
+    pub(crate) fn begin(&mut self, request: &[u8]) -> Result<(), Failure> {
+        Ok(self.stream.write_all(request)?)
+    }
+
+    /// Waits for the whole answer to what was sent, and counts from then on.
+    pub(crate) fn finish(&mut self, began: Instant) -> Result<Answer, Failure> {
         let mut filled = 0;
         loop {
             if filled == self.bytes.len() {
@@ -58,6 +68,7 @@ impl Asker {
 
     /// Sends, and does not wait.
     pub(crate) fn leave(&mut self, path: &str, body: &str) -> Result<(), Failure> {
-        Ok(self.stream.write_all(&post(self.addr, path, body))?)
+        let request = post(self.addr, path, body);
+        self.begin(&request)
     }
 }

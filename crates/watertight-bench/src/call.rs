@@ -83,6 +83,14 @@ pub(crate) fn get(addr: SocketAddr, path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nhost: {addr}\r\nuser-agent: watertight-bench\r\n\r\n").into_bytes()
 }
 
+/// The same request with a bearer token.
+pub(crate) fn authorized(mut request: Vec<u8>, token: &str) -> Vec<u8> {
+    if let Some(at) = find(&request, b"\r\n\r\n") {
+        request.splice(at..at, format!("\r\nauthorization: Bearer {token}").into_bytes());
+    }
+    request
+}
+
 /// A whole message of HTTP/1.1 at the beginning of what was read.
 pub(crate) struct Whole<'a> {
     /// Its first line and its headers.

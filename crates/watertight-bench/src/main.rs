@@ -18,6 +18,7 @@ mod route;
 mod run;
 mod stop;
 mod table;
+mod waiting;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -77,7 +78,7 @@ struct RunArgs {
     /// Where the JSON goes, and a directory for the time of the run.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
-    /// Only these parts: direct, nginx, memory, durable, sqlite, refusal, footprint, list, backlog.
+    /// Only these parts: direct, nginx, memory, durable, sqlite, refusal, footprint, list, backlog, waiting.
     #[arg(long, value_delimiter = ',', value_name = "PARTS")]
     only: Vec<run::Part>,
     /// Connections, each with one call at a time.
@@ -98,6 +99,9 @@ struct RunArgs {
     /// Tasks that wait in the long queue.
     #[arg(long, default_value_t = 100_000)]
     backlog: usize,
+    /// Callers that wait for results.
+    #[arg(long, default_value_t = 1_000)]
+    waiting: usize,
     /// What was built, for the record.
     #[arg(long, default_value = "release")]
     profile: String,

@@ -15,6 +15,8 @@ pub(crate) struct Report {
     pub(crate) list: Option<List>,
     #[serde(default)]
     pub(crate) backlog: Option<Backlog>,
+    #[serde(default)]
+    pub(crate) waiting: Option<Waiting>,
     /// What was left out, and why.
     pub(crate) notes: Vec<String>,
 }
@@ -107,6 +109,20 @@ pub(crate) struct Backlog {
     pub(crate) threads: usize,
     /// Killed, and started again: from exec to the first `/readyz` that says so.
     pub(crate) ready: Vec<f64>,
+}
+
+/// So many callers, each with a request that is held until a result is there for it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Waiting {
+    pub(crate) callers: usize,
+    /// Seconds that a request is held at most.
+    pub(crate) held: u64,
+    /// Memory that each of them takes.
+    pub(crate) each: Vec<f64>,
+    /// Share of one core, while nothing comes.
+    pub(crate) cpu: Vec<f64>,
+    /// From the message to an agent that answers at once, to the result at who waits.
+    pub(crate) arrives: Vec<Quantiles>,
 }
 
 impl Cell {

@@ -18,7 +18,7 @@ use crate::figures::Waits;
 use crate::load::Load;
 use crate::model::{About, Cell, Footprint, List, Quantiles, Refusal, Report, Sqlite};
 use crate::route::{self, Kind, Place};
-use crate::{Failure, RunArgs, backlog, floor, stop};
+use crate::{Failure, RunArgs, backlog, floor, stop, waiting};
 
 /// What can be asked for by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,6 +32,7 @@ pub(crate) enum Part {
     Footprint,
     List,
     Backlog,
+    Waiting,
 }
 
 /// Durable callers beside whom refusals are asked for.
@@ -95,6 +96,9 @@ pub(crate) fn all(args: &RunArgs) -> Result<Report, Failure> {
     }
     if wanted(Part::Backlog) {
         report.backlog = Some(backlog::measure(&place, args)?);
+    }
+    if wanted(Part::Waiting) {
+        report.waiting = Some(waiting::measure(&place, args)?);
     }
     Ok(report)
 }
@@ -252,7 +256,7 @@ fn many(place: &Place, dir: &Path, args: &RunArgs) -> Result<List, Failure> {
     Ok(found)
 }
 
-fn quantiles(waits: &mut Waits) -> Quantiles {
+pub(crate) fn quantiles(waits: &mut Waits) -> Quantiles {
     Quantiles { p50: waits.quantile(0.5), p99: waits.quantile(0.99), count: waits.len() }
 }
 

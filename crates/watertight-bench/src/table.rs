@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::Failure;
 use crate::figures::median;
-use crate::model::{Backlog, Cell, Quantiles, Report};
+use crate::model::{Backlog, Cell, Quantiles, Report, Waiting};
 use crate::route::Kind;
 
 /// Between these a document holds the table.
@@ -123,6 +123,24 @@ fn rest(out: &mut String, report: &Report) {
     if let Some(it) = &report.backlog {
         backlog(out, it);
     }
+    if let Some(it) = &report.waiting {
+        waiting(out, it);
+    }
+}
+
+fn waiting(out: &mut String, it: &Waiting) {
+    let of = |all: &[f64]| median(all.iter().copied()).unwrap_or_default();
+    let arrives = |which: fn(&Quantiles) -> f64| median(it.arrives.iter().map(which)).unwrap_or_default();
+    let row = vec![
+        whole(it.callers as f64),
+        format!("{:.0}", it.callers as f64 * 60.0 / it.held.max(1) as f64),
+        format!("{:.2} %", of(&it.cpu) * 100.0),
+        format!("{:.1} KiB", of(&it.each) / 1024.0),
+        format!("{:.2} ms", arrives(|it| it.p50)),
+        format!("{:.2} ms", arrives(|it| it.p99)),
+    ];
+    let head = ["wait for results", "requests a minute", "CPU, idle", "RSS each", "a result arrives, p50", "p99"];
+    write_table(out, &head, &[row]);
 }
 
 fn backlog(out: &mut String, it: &Backlog) {
@@ -179,6 +197,11 @@ fn verdicts(out: &mut String, report: &Report) {
         let ready = median(it.ready.iter().copied()).unwrap_or_default();
         let what = format!("{} waiting, killed: ready again", whole(it.tasks as f64));
         judge(what, format!("{ready:.0} ms"), "< 3000 ms".into(), ready < 3_000.0);
+    }
+    if let Some(it) = &report.waiting {
+        let p99 = median(it.arrives.iter().map(|it| it.p99)).unwrap_or_default();
+        let what = format!("a result at one of {} that wait, p99", whole(it.callers as f64));
+        judge(what, format!("{p99:.2} ms"), "< 50 ms".into(), p99 < 50.0);
     }
     if !rows.is_empty() {
         write_table(out, &["target", "measured", "wanted", ""], &rows);

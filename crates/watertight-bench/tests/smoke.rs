@@ -27,6 +27,8 @@ fn every_figure_is_measured_and_printed() {
             "250",
             "--backlog",
             "300",
+            "--waiting",
+            "20",
         ])
         .arg("--gateway")
         .arg(gateway())
@@ -44,6 +46,7 @@ fn every_figure_is_measured_and_printed() {
         "of ListTasks over",
         "0 tasks",
         "waiting tasks",
+        "a result arrives",
     ] {
         assert!(table.contains(part), "no {part} in\n{table}");
     }

@@ -97,11 +97,9 @@ impl Judge<'_> {
             Value::Object(all) => {
                 for (name, one) in all {
                     assert!(!name.contains(CANARY), "{door}: as a name: {value}");
-                    match one {
-                        Value::String(text) if both && (name == "preview" || name == "framed") => {
-                            self.framed(door, text)
-                        }
-                        one => self.fields(door, one, both),
+                    match one.as_str().filter(|_| both && (name == "preview" || name == "framed")) {
+                        Some(text) => self.framed(door, text),
+                        None => self.fields(door, one, both),
                     }
                 }
             }
