@@ -11,6 +11,9 @@
 //!
 //! [`Shared::set_known`]: crate::driver::shared::Shared::set_known
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -35,7 +38,13 @@ enum Vouched {
     /// Whoever has the handle: there is no door, and nobody to ask.
     Anybody,
     /// These callers, and whoever holds a token. With neither, this machine's users.
-    By { callers: Arc<BTreeMap<Principal, Arc<Who>>>, tokens: Arc<Tokens> },
+    By { callers: Arc<BTreeMap<Principal, Arc<Who>>>, tokens: Arc<Tokens>, local: Arc<Who> },
+}
+
+impl Vouched {
+    fn by(callers: BTreeMap<Principal, Arc<Who>>, tokens: Arc<Tokens>) -> Vouched {
+        Vouched::By { callers: Arc::new(callers), tokens, local: Arc::new(of_this_machine()) }
+    }
 }
 
 impl Grants {
@@ -46,7 +55,7 @@ impl Grants {
 
     /// Without callers and tokens: nobody but this machine's users.
     pub(crate) fn this_machine() -> Grants {
-        Grants { rule: Rule::Tenant, vouched: Vouched::By { callers: Arc::default(), tokens: Tokens::none() } }
+        Grants { rule: Rule::Tenant, vouched: Vouched::by(BTreeMap::new(), Tokens::none()) }
     }
 
     /// As a configuration says.
@@ -60,8 +69,7 @@ impl Grants {
             let who = of_caller(caller);
             (who.principal.clone(), Arc::new(who))
         };
-        let callers = Arc::new(callers.iter().map(known).collect());
-        Grants { rule: config.access, vouched: Vouched::By { callers, tokens } }
+        Grants { rule: config.access, vouched: Vouched::by(callers.iter().map(known).collect(), tokens) }
     }
 
     /// With these agents.
@@ -168,7 +176,7 @@ impl Rules {
     /// own tenant. `None`: every other agent that its caller's tenant may call.
     pub(crate) fn callable(&self, agent: &AgentId) -> Option<BTreeSet<AgentId>> {
         let mut all: Vec<Arc<Who>> = Vec::new();
-        if let Vouched::By { callers, tokens } = &self.vouched {
+        if let Vouched::By { callers, tokens, local: _ } = &self.vouched {
             all.extend(callers.values().filter(|who| who.agent.as_ref() == Some(agent)).cloned());
             all.extend(tokens.holders_of(agent));
         }
@@ -185,13 +193,13 @@ impl Rules {
 
     /// Whether what waits for this principal may be sent now.
     pub(crate) fn verdict(&self, principal: &Principal, agent: &AgentId) -> Verdict {
-        let Vouched::By { callers, tokens } = &self.vouched else { return Verdict::Send };
+        let Vouched::By { callers, tokens, local } = &self.vouched else { return Verdict::Send };
         if *principal.caller == *reminder::CALLER {
             // The gateway itself, which tells an agent of its own results.
             return Verdict::Send;
         }
-        let open = (callers.is_empty() && tokens.is_open()).then(of_this_machine);
-        let local = open.filter(|who| who.principal == *principal).map(Arc::new);
+        let open = callers.is_empty() && tokens.is_open();
+        let local = (open && local.principal == *principal).then(|| local.clone());
         let held = tokens.holders(principal).into_iter().filter(|who| who.is(Scope::Caller));
         let mut refused = Refused::NobodyVouches;
         for who in callers.get(principal).cloned().into_iter().chain(local).chain(held) {

@@ -51,6 +51,7 @@ pub use key::InstanceKey;
 pub use net::Net;
 pub use places::Places;
 pub use reference::reference;
+pub use relations::{MayCall, may_call};
 pub use report::Invalid;
 pub use sample::{MARK, sample};
 pub use schema::schema;

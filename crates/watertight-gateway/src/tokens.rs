@@ -195,14 +195,20 @@ impl Tokens {
     }
 }
 
-fn known(stored: &Stored) -> Option<([u8; 32], Known)> {
-    let who = Who {
+/// Who holds it.
+pub(crate) fn of_stored(stored: &Stored) -> Who {
+    let agent = stored.agent.as_deref().map(AgentId::new);
+    Who {
         principal: Principal { tenant: stored.tenant.as_str().into(), caller: stored.name.as_str().into() },
         agents: stored.agents.as_ref().map(|agents| agents.iter().map(|name| AgentId::new(name)).collect()),
-        outbox: outbox_of(None, stored.agent.as_deref().map(AgentId::new).as_ref()),
-        agent: stored.agent.as_deref().map(AgentId::new),
+        outbox: outbox_of(None, agent.as_ref()),
+        agent,
         scopes: stored.scopes.iter().copied().collect(),
-    };
+    }
+}
+
+fn known(stored: &Stored) -> Option<([u8; 32], Known)> {
+    let who = of_stored(stored);
     let expires = stored.expires_ms().map_or(Time::FAR, Time::from_millis);
     Some((stored.hash()?, Known { who: Arc::new(who), expires }))
 }

@@ -1,14 +1,48 @@
 //! What agents and callers say of each other: parents, tenants. Judged over the whole file, since no table is wrong alone.
 //!
-//! Assumes that names are judged elsewhere. Leaves out what is valid and has no effect; that is advice.
+//! And what comes of it: whom each caller may call. Assumes that names are judged elsewhere. Leaves out what is valid and has no effect; that is advice.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use watertight_engine::ids::AgentId;
 use watertight_policy::access::{Access, Fault, MAX_LEVELS, Place, Rule};
 
+use super::Config;
 use super::report::Problem;
 use super::written::{File, Text};
+use crate::http::auth::{Who, of_caller, of_this_machine};
+use crate::tokens;
+
+/// Somebody who calls, and whom.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MayCall {
+    /// Its name.
+    pub caller: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// The agent that it is, if it is one.
+    pub agent: Option<AgentId>,
+    /// All that it may call.
+    pub agents: Vec<AgentId>,
+}
+
+/// Every caller of the file and every token beside it, with what the rules leave it; without any, this machine's users.
+pub fn may_call(config: &Config) -> Vec<MayCall> {
+    let rules = config.rules();
+    let mut all: Vec<Who> = config.callers.iter().map(of_caller).collect();
+    all.extend(tokens::read(&config.tokens).unwrap_or_default().iter().map(tokens::of_stored));
+    if all.is_empty() {
+        all.push(of_this_machine());
+    }
+    let row = |who: Who| MayCall {
+        agents: rules.callable(&who.asks()).cloned().collect(),
+        caller: who.principal.caller.to_string(),
+        tenant: who.principal.tenant.to_string(),
+        agent: who.agent,
+    };
+    all.into_iter().map(row).collect()
+}
 
 /// Every mistake among them, each at the key that makes it.
 pub(super) fn problems(file: &File) -> Vec<Problem> {

@@ -87,7 +87,8 @@ pub struct Share {
 /// Works it out. `None`: there is no such agent.
 pub fn without(config: &Config, name: &str) -> Option<Without> {
     let (id, agent) = config.agents.iter().find(|(id, _)| id.as_str() == name)?;
-    let may = |caller: &&super::Caller| caller.agents.as_ref().is_none_or(|agents| agents.contains(id));
+    let rules = config.rules();
+    let may = |caller: &&super::Caller| rules.judge(&caller.as_asked(&caller.only()), id).is_ok();
     let mut callers: Vec<String> = config.callers.iter().filter(may).map(|caller| caller.name.clone()).collect();
     if config.has_tokens {
         callers.push("who holds a token for it (watertight token list)".to_owned());

@@ -1,5 +1,6 @@
 //! The real cell, a real store, agents on real sockets; no HTTP face.
 
+mod access;
 mod agent;
 mod limits;
 mod memory;

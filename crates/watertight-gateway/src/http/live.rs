@@ -154,7 +154,11 @@ impl Live {
         self.common.handle.push(next.push.clone());
         let after = before.after(next.clone(), self.common.handle.now());
         self.common.handle.grant(Grants::with(&next, &after.callers, self.common.tokens.clone()));
-        self.common.handle.configure(next.specs()).await.map_err(|e| e.to_string())?;
+        if let Err(why) = self.common.handle.configure(next.specs()).await {
+            // What comes next must not count half of this one.
+            self.common.handle.grant(Grants::with(&before.current, &before.callers, self.common.tokens.clone()));
+            return Err(why.to_string());
+        }
         let intake = self.intake_for(&before.current, &next);
         let router = Router::new(&next, &after.callers, &after.leaving, intake, &self.common, self.me.clone());
         *self.router.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(router);

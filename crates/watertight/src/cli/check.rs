@@ -8,11 +8,14 @@ mod machine;
 mod text;
 
 use serde_json::{Value, json};
-use watertight_gateway::config::{Config, Finding, Level, Without, advise, effective, without, written};
+use watertight_gateway::config::{
+    Config, Finding, Level, MayCall, Without, advise, effective, may_call, without, written,
+};
 
 use super::args::CheckArgs;
 use super::exit::{Code, Failure};
 use super::output;
+use super::table::{Cell, table};
 
 pub(super) async fn run(args: CheckArgs) -> Result<Code, Failure> {
     let config = match Config::load(&args.config, None, &super::serve::env) {
@@ -25,9 +28,32 @@ pub(super) async fn run(args: CheckArgs) -> Result<Code, Failure> {
         }
     };
     match &args.without {
+        None if args.access => relations(&config, args.json),
         Some(name) => one_gone(&config, name, &args),
         None => whole(&config, &args).await,
     }
+}
+
+/// Whom each may call.
+fn relations(config: &Config, as_json: bool) -> Result<Code, Failure> {
+    let all = may_call(config);
+    let names = |one: &MayCall| one.agents.iter().map(ToString::to_string).collect::<Vec<_>>();
+    if as_json {
+        let row = |one: &MayCall| {
+            let agent = one.agent.as_ref().map(ToString::to_string);
+            json!({"caller": one.caller, "tenant": one.tenant, "agent": agent, "mayCall": names(one)})
+        };
+        let rows: Vec<Value> = all.iter().map(row).collect();
+        output::line(&json!({"access": config.access.as_str(), "callers": rows}).to_string());
+        return Ok(Code::Ok);
+    }
+    let rows = all.iter().map(|one| {
+        let agent = one.agent.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string);
+        let agents = if one.agents.is_empty() { "nobody".to_owned() } else { names(one).join(", ") };
+        [&one.caller, &one.tenant, &agent, &agents].map(|text| Cell::from(text.clone()))
+    });
+    output::out(&table(["CALLER", "TENANT", "AGENT", "MAY CALL"], rows.collect(), false));
+    Ok(Code::Ok)
 }
 
 /// What fails when this agent does.

@@ -197,6 +197,15 @@ fn an_agent_reaches_those_above_below_and_beside_it_and_nobody_else() {
         }
     }
     assert_eq!((As::new(&gateway, "stranger").send("alien").0, agent.peer.executions()), (200, sent + 10));
+    let file = gateway.config();
+    let checked =
+        watertight(&gateway, &["check", "--access", "--json", "--config", file.to_str().unwrap()]).only_json();
+    let row =
+        |name: &str| checked["callers"].as_array().unwrap().iter().find(|row| row["caller"] == name).unwrap().clone();
+    assert_eq!((&row("l1")["mayCall"], &checked["access"]), (&json!(["boss", "l2", "left"]), &json!("hierarchy")));
+    assert_eq!((&row("stranger")["mayCall"], &row("l1")["agent"]), (&json!(["alien"]), &json!("l1")));
+    let checked = watertight(&gateway, &["check", "--access", "--config", file.to_str().unwrap()]);
+    assert!(checked.out.contains("deputy    acme    deputy  aide, chief"), "{}", checked.out);
     let shown = watertight(&gateway, &["agents", "l1", "--token-file", gateway.file("operator").to_str().unwrap()]);
     assert!(shown.out.contains("parent       left") && shown.out.contains("may call     boss, l2, left"), "{shown:?}");
 }

@@ -25,6 +25,9 @@ pub(in super::super) struct CheckArgs {
     /// Say what fails when this agent does, and the most that it can cost: nobody is asked.
     #[arg(long, value_name = "AGENT")]
     pub(in super::super) without: Option<String>,
+    /// Say whom each caller and each token may call, and nothing else.
+    #[arg(long, conflicts_with = "without")]
+    pub(in super::super) access: bool,
     /// Warnings, settings without effect, and shared limits that the agent of --without can exhaust fail the check.
     #[arg(long)]
     pub(in super::super) strict: bool,
