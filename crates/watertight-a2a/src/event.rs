@@ -515,38 +515,5 @@ fn remote_id(value: Option<Value<'_>>, path: &str, name: &str) -> Result<Option<
     Ok((!text.is_empty()).then(|| text.into_owned()))
 }
 
-/// The content of one part.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
-    /// Text.
-    Text(String),
-    /// A file in base64.
-    Raw(Json),
-    /// A file elsewhere.
-    Url(String),
-    /// Any JSON value.
-    Data(Json),
-    /// None of these, or several.
-    Malformed,
-}
-
-impl Part {
-    /// Looks into one element of a `parts` array.
-    pub fn read(raw: &Json) -> Part {
-        match crate::call::part_content(raw.value()) {
-            Ok(("text", value)) => Part::Text(value.as_str().unwrap_or_default().into_owned()),
-            Ok(("url", value)) => Part::Url(value.as_str().unwrap_or_default().into_owned()),
-            Ok(("raw", value)) => Part::Raw(raw.part(value)),
-            Ok((_, value)) => Part::Data(raw.part(value)),
-            Err(_) => Part::Malformed,
-        }
-    }
-
-    /// The elements of a `parts` array.
-    pub fn split(parts: &Json) -> Vec<Json> {
-        parts.value().items().map(|part| parts.part(part)).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests;

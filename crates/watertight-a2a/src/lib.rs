@@ -47,6 +47,7 @@ pub mod jsonrpc;
 pub mod record;
 pub mod reply;
 pub mod rest;
+pub mod said;
 pub mod served;
 pub mod sse;
 pub mod text;

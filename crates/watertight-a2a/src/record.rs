@@ -397,11 +397,6 @@ impl Joined {
         out.extend_from_slice(&self.parts);
         out.extend_from_slice(&self.after);
     }
-
-    /// The parts as an array.
-    fn array(&self) -> Json {
-        Json::assume([b"[", self.parts.as_slice(), b"]"].concat())
-    }
 }
 
 /// A TaskStatus of our own.

@@ -284,18 +284,15 @@ fn is_html(text: &[u8], head: Head<'_>) -> bool {
 
 /// An error object, or whatever stands where one should.
 pub(crate) fn agent_error(reply: &Json, error: Value<'_>, status: u16) -> AgentError {
-    let text = |value: Value<'_>| match value.as_str() {
-        Some(text) => clean(&text, MAX_MESSAGE_BYTES),
-        None => excerpt(value.raw(), MAX_MESSAGE_BYTES),
-    };
+    let text = clean(&crate::said::error_text(error), MAX_MESSAGE_BYTES);
     if !error.is_object() {
-        return AgentError { code: 0, message: text(error), data: None, well_formed: false, status };
+        return AgentError { code: 0, message: text, data: None, well_formed: false, status };
     }
     let code = error.get("code").and_then(|code| code.as_i64());
     let message = error.get("message").filter(|message| !message.is_null());
     AgentError {
         code: code.unwrap_or(0),
-        message: message.map_or_else(|| excerpt(error.raw(), MAX_MESSAGE_BYTES), text),
+        message: text,
         data: ["data", "details"]
             .iter()
             .find_map(|name| error.get(name))

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use watertight_a2a::said::{Content, Said as Heard};
 use watertight_engine::ids::{AgentId, TaskId};
 use watertight_engine::record::TaskState;
 use watertight_policy::boundary::{Nonce, PeerText, What, frame};
@@ -113,40 +114,36 @@ impl Session {
 
     /// What came of a task, or how far it is.
     fn told(&self, view: &TaskView) -> Said {
-        let over = view.state.is_terminal() || view.state.is_interrupted();
-        let mut fields = fields(if over { "answer" } else { "accepted" }, view);
         let (id, agent, state) = (view.task, &view.agent, word(view.state));
-        if !over {
-            let waits = view.waiting_on.map(|reason| format!(", waiting ({reason}: {})", first_sentence(reason)));
-            let text = format!(
-                "ACCEPTED, no answer yet: task {id} of agent {agent} is {state}{}. The work goes on without you. Do not \
-                 delegate it again: use check_task_status with this task id, or read_delegation_results later.",
-                waits.unwrap_or_default()
-            );
-            return Said { text, fields, failed: false, receipt: None };
-        }
-        let (shown, whole) = self.peer_text(view, &mut fields);
-        let failed = !matches!(view.state, TaskState::Completed | TaskState::InputRequired | TaskState::AuthRequired);
-        let head = match (view.state, view.reason) {
-            (TaskState::Completed, _) => format!("ANSWER: task {id} of agent {agent} is {state}."),
-            (TaskState::InputRequired, Some(reason)) | (TaskState::AuthRequired, Some(reason)) => format!(
-                "QUESTION: task {id} of agent {agent} still waits for your answer; the last one did not reach it \
-                 ({reason}: {}). To answer again, call delegate_task with answers = \"{id}\".",
-                first_sentence(reason)
-            ),
-            (TaskState::InputRequired | TaskState::AuthRequired, None) => format!(
-                "QUESTION: task {id} of agent {agent} asks you something before it goes on. To answer, call \
-                 delegate_task with answers = \"{id}\"."
-            ),
-            (_, reason) => {
-                let why = reason.map(|reason| format!(" ({reason}: {})", first_sentence(reason)));
-                format!(
+        let (head, content, failed) = match view.said() {
+            Heard::Accepted(_) | Heard::Nothing => return accepted(view),
+            Heard::Answer(content) => (format!("ANSWER: task {id} of agent {agent} is {state}."), content, false),
+            Heard::Asks(content) => {
+                let head = match view.reason {
+                    Some(reason) => format!(
+                        "QUESTION: task {id} of agent {agent} still waits for your answer; the last one did not reach it \
+                         ({reason}: {}). To answer again, call delegate_task with answers = \"{id}\".",
+                        first_sentence(reason)
+                    ),
+                    None => format!(
+                        "QUESTION: task {id} of agent {agent} asks you something before it goes on. To answer, call \
+                         delegate_task with answers = \"{id}\"."
+                    ),
+                };
+                (head, content, false)
+            }
+            Heard::Failed(content) => {
+                let why = view.reason.map(|reason| format!(" ({reason}: {})", first_sentence(reason)));
+                let head = format!(
                     "FAILED: task {id} of agent {agent} is {state}{}. Asking the same again at once will not help. \
                      Ask another agent, do it yourself, or tell the user.",
                     why.unwrap_or_default()
-                )
+                );
+                (head, content, true)
             }
         };
+        let mut fields = fields("answer", view);
+        let (shown, whole) = self.peer_text(view, &content, &mut fields);
         let text = match (shown, whole) {
             (Some(framed), true) => format!("{head} What it said:\n{framed}"),
             (Some(framed), false) => format!(
@@ -158,11 +155,13 @@ impl Session {
     }
 
     /// What the agent said, framed, and whether that is all of it.
-    fn peer_text(&self, view: &TaskView, fields: &mut Map<String, Value>) -> (Option<String>, bool) {
-        if view.withheld {
-            return (None, true);
-        }
-        let text = view.record.answer_text();
+    fn peer_text(
+        &self,
+        view: &TaskView,
+        content: &Content<'_>,
+        fields: &mut Map<String, Value>,
+    ) -> (Option<String>, bool) {
+        let text = if view.withheld { String::new() } else { content.text() };
         if text.is_empty() {
             return (None, true);
         }
@@ -203,6 +202,20 @@ impl Said {
     fn wrong(why: String) -> Said {
         Said::refused(&why, "invalid_arguments")
     }
+}
+
+/// The work goes on.
+fn accepted(view: &TaskView) -> Said {
+    let waits = view.waiting_on.map(|reason| format!(", waiting ({reason}: {})", first_sentence(reason)));
+    let text = format!(
+        "ACCEPTED, no answer yet: task {} of agent {} is {}{}. The work goes on without you. Do not delegate it again: use \
+         check_task_status with this task id, or read_delegation_results later.",
+        view.task,
+        view.agent,
+        word(view.state),
+        waits.unwrap_or_default()
+    );
+    Said { text, fields: fields("accepted", view), failed: false, receipt: None }
 }
 
 /// What programs are told of a task.

@@ -144,19 +144,6 @@ fn the_results_of_unary_calls() {
     assert_eq!(Event::read_send_result(&update), Err(What::NoEnvelope));
 }
 
-#[test]
-fn parts() {
-    let of = |text: &'static str| Part::read(&Json::assume(text));
-    assert_eq!(of(r#"{"text":"a\n"}"#), Part::Text("a\n".to_owned()));
-    assert_eq!(of(r#"{"data":null}"#), Part::Data(Json::assume("null")));
-    assert_eq!(of(r#"{"url":"u","filename":"f"}"#), Part::Url("u".to_owned()));
-    assert_eq!(of(r#"{"raw":"AA=="}"#), Part::Raw(Json::assume("\"AA==\"")));
-    assert_eq!(
-        (of("{}"), of("5"), of(r#"{"text":"a","url":"b"}"#)),
-        (Part::Malformed, Part::Malformed, Part::Malformed)
-    );
-}
-
 proptest! {
     #[test]
     fn any_json_is_survived(value in crate::json::tests::any_json()) {

@@ -67,11 +67,11 @@ fn append_replace_and_unknown_artifacts() {
     let mut record = record();
     assert!(!record.apply(&chunk("a", "Hel", false, false), NOW).append_to_unknown);
     record.apply(&chunk("a", "lo", true, false), NOW);
-    assert_eq!(record.answer_text(), "Hello");
+    assert_eq!(record.said().into_content().text(), "Hello");
     record.apply(&chunk("b", "other", false, true), NOW);
     assert!(record.apply(&chunk("x", "late", true, false), NOW).append_to_unknown);
     record.apply(&chunk("a", "Hello", false, true), NOW);
-    assert_eq!(record.answer_text(), "Hello\nother\nlate");
+    assert_eq!(record.said().into_content().text(), "Hello\nother\nlate");
     let shape: Vec<(&str, usize)> = record.artifacts().map(|(id, parts, _)| (id, parts)).collect();
     assert_eq!(shape, [("a", 1), ("b", 1), ("x", 1)], "order is kept");
     assert_eq!(task(&record)["artifacts"][0], json!({"artifactId": "a", "name": "n", "parts": [{"text": "Hello"}]}));
@@ -142,28 +142,28 @@ fn the_answer_is_found_wherever_it_is_and_comes_once() {
         (full(true, false, false), Source::History),
         (full(true, true, true), Source::Artifacts),
     ] {
-        assert_eq!((record.answer_text().as_str(), record.measure().source), ("42", source));
+        assert_eq!((record.said().into_content().text().as_str(), record.measure().source), ("42", source));
     }
     let empty = full(false, false, false);
     assert_eq!(
-        (empty.answer_text().as_str(), empty.measure().empty, empty.measure().source),
+        (empty.said().into_content().text().as_str(), empty.measure().empty, empty.measure().source),
         ("", true, Source::Nowhere)
     );
     let twice = json!([{"artifactId": "a", "parts": [{"text": "x"}]}, {"artifactId": "b", "parts": [{"text": "x"}]}]);
-    assert_eq!(fold(&[snapshot("COMPLETED", json!({ "artifacts": twice }))]).answer_text(), "x");
+    assert_eq!(fold(&[snapshot("COMPLETED", json!({ "artifacts": twice }))]).said().into_content().text(), "x");
 }
 
 #[test]
 fn interim_text_is_never_the_answer() {
     let record = fold(&[status("WORKING", Some(("1", "I'll get back to you"))), status("COMPLETED", None)]);
-    assert_eq!((record.answer_text().as_str(), record.measure().empty), ("", true));
+    assert_eq!((record.said().into_content().text().as_str(), record.measure().empty), ("", true));
     assert_eq!(record.history_len(), 1);
     let record = fold(&[
         status("WORKING", Some(("1", "I'll get back to you"))),
         chunk("a", "42", false, true),
         status("COMPLETED", None),
     ]);
-    assert_eq!(record.answer_text(), "42");
+    assert_eq!(record.said().into_content().text(), "42");
     assert_eq!(task(&record)["history"][0]["parts"][0]["text"], "I'll get back to you");
 }
 
@@ -245,7 +245,7 @@ fn a_lone_message_is_itself_and_a_completed_task() {
     );
     let shown = task(&record);
     assert_eq!((&shown["status"]["state"], &shown["status"]["message"]), (&json!("TASK_STATE_COMPLETED"), &raw));
-    assert_eq!((record.answer_text().as_str(), record.measure().source), ("hi", Source::StatusMessage));
+    assert_eq!((record.said().into_content().text().as_str(), record.measure().source), ("hi", Source::StatusMessage));
     let mut record = fold(&[status("WORKING", None)]);
     let applied = record.apply(&event(&json!({ "message": raw })), NOW);
     assert!(applied.message_in_task && !applied.state_changed);
@@ -418,7 +418,7 @@ proptest! {
         ] {
             if let Ok(event) = Event::read(&Json::assume(doc.to_string())) {
                 let record = fold(&[event]);
-                let _ = (record.answer_text(), record.measure(), record.data_values());
+                let _ = (record.said().into_content().text(), record.measure(), record.data_values());
             }
         }
     }

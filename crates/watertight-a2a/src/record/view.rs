@@ -1,8 +1,10 @@
-//! What the agent answered, wherever it put it: artifacts, else the status message, else its last message.
+//! What the agent answered, wherever it put it: artifacts, else the status message, else its last message. What of it is text
+//! is read by [`crate::said`].
 
 use crate::call::part_content;
-use crate::event::Part;
+use crate::event::TaskState;
 use crate::json::{Items, Json, Value};
+use crate::said::{Content, Said};
 
 use super::Record;
 
@@ -76,23 +78,18 @@ impl Record {
         values
     }
 
-    /// The answer as text: from artifacts, else the status message, else the agent's last message. Chunks of one
-    /// artifact are joined by nothing, artifacts by a line break, and the same text comes once.
-    pub fn answer_text(&self) -> String {
-        let mut texts: Vec<String> = Vec::new();
+    /// What was said, and what it is by the state.
+    pub fn said(&self) -> Said<'_> {
+        self.said_in(&self.state)
+    }
+
+    /// The same for who knows better which state the task is in: a question whose answer is under way is none any more.
+    pub fn said_in(&self, state: &TaskState) -> Said<'_> {
+        let mut artifacts = Content::default();
         for artifact in &self.artifacts {
-            let text = text_of(&artifact.array());
-            if !text.is_empty() {
-                texts.push(text);
-            }
+            artifacts.push_parts(Items::inside(&artifact.parts));
         }
-        let mut seen = std::collections::BTreeSet::new();
-        texts.retain(|text| seen.insert(text.clone()));
-        if !texts.is_empty() {
-            return texts.join("\n");
-        }
-        let messages = [self.status_parts(), self.history_parts()].into_iter().flatten();
-        messages.map(|parts| text_of(&parts)).find(|text| !text.is_empty()).unwrap_or_default()
+        Said::of_task(state, artifacts, content(self.status_parts()), content(self.history_parts()))
     }
 
     /// Shows each part of the result, from the first source that has any.
@@ -102,22 +99,26 @@ impl Record {
             return Source::Artifacts;
         }
         for (source, parts) in [(Source::StatusMessage, self.status_parts()), (Source::History, self.history_parts())] {
-            if let Some(parts) = parts.filter(|parts| parts.value().items().next().is_some()) {
-                parts.value().items().for_each(&mut see);
+            if let Some(parts) = parts.filter(|parts| parts.items().next().is_some()) {
+                parts.items().for_each(&mut see);
                 return source;
             }
         }
         Source::Nowhere
     }
 
-    fn status_parts(&self) -> Option<Json> {
-        Some(self.status.part(self.status.value().get("message")?.get("parts")?))
+    fn status_parts(&self) -> Option<Value<'_>> {
+        self.status.value().get("message")?.get("parts")
     }
 
-    fn history_parts(&self) -> Option<Json> {
+    fn history_parts(&self) -> Option<Value<'_>> {
         let last = self.history.iter().rev().find(|entry| !entry.from_user && !entry.interim)?;
-        Some(last.raw.part(last.raw.value().get("parts")?))
+        last.raw.value().get("parts")
     }
+}
+
+fn content(parts: Option<Value<'_>>) -> Content<'_> {
+    Content::of_parts(parts.iter().flat_map(Value::items))
 }
 
 /// Whether a text says nothing. Most say something in their first letter.
@@ -125,14 +126,4 @@ fn is_blank(text: Value<'_>) -> bool {
     let first = text.raw().get(1).copied().unwrap_or(b'"');
     !(first.is_ascii_graphic() && first != b'"' && first != b'\\')
         && text.as_str().is_none_or(|text| text.trim().is_empty())
-}
-
-fn text_of(parts: &Json) -> String {
-    let mut text = String::new();
-    for part in parts.value().items() {
-        if let Part::Text(more) = Part::read(&parts.part(part)) {
-            text.push_str(&more);
-        }
-    }
-    text
 }

@@ -149,7 +149,7 @@ async fn a_call_is_answered_and_its_task_can_be_asked_for() {
     let handle = start(vec![spec("fx", &agent, Mode::Blocking)]).await;
     let accepted = sends(&handle, "m-1", Want::Reply).await.unwrap();
     assert_eq!((accepted.view.state, accepted.replay), (TaskState::Completed, false));
-    assert_eq!(accepted.view.record.answer_text(), "42");
+    assert_eq!(accepted.view.record.said().into_content().text(), "42");
     assert_eq!(accepted.view.remote_task.as_deref(), Some("r-1"));
     let body = String::from_utf8(accepted.view.record.render_task(&Default::default())).unwrap();
     assert!(
@@ -203,7 +203,7 @@ async fn a_stream_is_passed_on_whole_and_get_task_is_never_behind_it() {
         assert_eq!((seen[0].as_str(), seen[502].as_str()), ("Task TASK_STATE_WORKING", "end Over"));
         let view = handle.task(&alice(), &AgentId::new("fx"), accepted.task).await.unwrap();
         assert_eq!(view.state, TaskState::Completed);
-        assert_eq!(view.record.answer_text().len(), 500);
+        assert_eq!(view.record.said().into_content().text().len(), 500);
     }
 }
 
@@ -220,7 +220,7 @@ async fn a_dead_agent_is_told_truthfully() {
     let view = sends(&handle, "m-1", Want::Reply).await.unwrap().view;
     assert_eq!((view.state, view.reason), (TaskState::Failed, Some(Reason::AgentConnectRefused)));
     assert_eq!(view.delivery, Delivery::NotSent);
-    assert!(view.record.answer_text().contains("agent_connect_refused"));
+    assert!(view.record.said().into_content().text().contains("agent_connect_refused"));
 
     let handle = start(vec![spec("fx", &agent, Mode::Blocking)]).await;
     let view = sends(&handle, "m-1", Want::Reply).await.unwrap().view;
@@ -387,7 +387,7 @@ async fn a_drain_ends_streams_resumably_and_the_next_process_watches_on() {
     let handle = start_in(at(directory.path()), vec![spec("fx", &agent, Mode::Stream)]).await;
     let accepted = sends(&handle, "m-1", Want::Stream).await.unwrap();
     let mut stream = accepted.stream.unwrap();
-    until(&handle, accepted.task, |view| view.record.answer_text() == "half").await;
+    until(&handle, accepted.task, |view| view.record.said().into_content().text() == "half").await;
     let begun = std::time::Duration::from_secs(3);
     timeout(begun, handle.drain(Span::from_secs(2))).await.expect("the end of the drain");
     let seen = whole(&mut stream).await;
@@ -398,7 +398,7 @@ async fn a_drain_ends_streams_resumably_and_the_next_process_watches_on() {
 
     let handle = start_in(at(directory.path()), vec![spec("fx", &agent, Mode::Stream)]).await;
     let view = until(&handle, accepted.task, |view| view.state.is_terminal()).await;
-    assert_eq!((view.state, view.record.answer_text().as_str()), (TaskState::Completed, "whole"));
+    assert_eq!((view.state, view.record.said().into_content().text().as_str()), (TaskState::Completed, "whole"));
     assert_eq!(agent.asked("SendStreamingMessage"), 1);
     handle.drain(Span::from_secs(2)).await;
 }
@@ -420,7 +420,7 @@ async fn a_wait_that_ends_first_gives_the_task_and_the_work_goes_on() {
     assert_eq!(accepted.view.state, TaskState::Working);
     held.add_permits(1);
     let view = until(&handle, accepted.task, |view| view.state.is_terminal()).await;
-    assert_eq!((view.state, view.record.answer_text().as_str()), (TaskState::Completed, "late"));
+    assert_eq!((view.state, view.record.said().into_content().text().as_str()), (TaskState::Completed, "late"));
 }
 
 #[tokio::test]
@@ -447,7 +447,7 @@ async fn whichever_commit_fails_the_call_is_made_once_and_ends_once() {
         }
         let view = until(&handle, accepted.task, |view| view.state.is_terminal()).await;
         assert_eq!((view.state, view.reason), (TaskState::Completed, None), "after {good} good transactions");
-        assert_eq!(view.record.answer_text(), "x");
+        assert_eq!(view.record.said().into_content().text(), "x");
         assert_eq!(agent.asked("SendStreamingMessage"), good as usize + 1);
     }
     handle.store().fail_after(u64::MAX, 0);
@@ -474,7 +474,7 @@ async fn whichever_step_panics_the_call_is_made_once_and_ends_once() {
         assert_eq!(seen.iter().filter(|item| item.contains("COMPLETED")).count(), 1, "{steps}: {seen:?}");
         assert_eq!(seen.last().map(String::as_str), Some("end Over"));
         let view = until(&handle, accepted.task, |view| view.state.is_terminal()).await;
-        assert_eq!((view.state, view.record.answer_text().as_str()), (TaskState::Completed, "x"));
+        assert_eq!((view.state, view.record.said().into_content().text().as_str()), (TaskState::Completed, "x"));
         assert_eq!(agent.asked("SendStreamingMessage"), steps);
     }
 }

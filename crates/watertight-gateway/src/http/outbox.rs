@@ -335,7 +335,7 @@ fn one<'a>(answers: &Answers, arrived: &'a Arrived) -> One<'a> {
 fn text_of(view: &TaskView, reason: Option<Reason>) -> String {
     match reason.filter(|_| view.withheld) {
         Some(reason) => first_sentence(reason).to_owned(),
-        None => view.record.answer_text(),
+        None => view.said().into_content().text(),
     }
 }
 

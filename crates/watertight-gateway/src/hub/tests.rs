@@ -119,7 +119,7 @@ fn a_state_is_shown_when_it_is_durable_and_chunks_wait_behind_it() {
     desk.settled(TaskState::Completed, None);
     assert_eq!(ready(&mut stream), ["4:status:COMPLETED", "end Over"]);
     let view = desk.live.view().unwrap();
-    assert_eq!((view.state, view.record.answer_text().as_str()), (TaskState::Completed, "onetwo"));
+    assert_eq!((view.state, view.record.said().into_content().text().as_str()), (TaskState::Completed, "onetwo"));
 }
 
 #[test]

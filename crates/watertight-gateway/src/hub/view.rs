@@ -5,6 +5,7 @@ use std::sync::Arc;
 use watertight_a2a::event::{Body, Event as Heard};
 use watertight_a2a::json::Json;
 use watertight_a2a::record::{Record, agent_message};
+use watertight_a2a::said::Said;
 use watertight_a2a::text::quote;
 use watertight_engine::record::{Delivery, Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
@@ -17,6 +18,13 @@ use crate::states::wire_state;
 /// The wire's milliseconds.
 pub(crate) fn millis(at: Time) -> i64 {
     i64::try_from(at.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl TaskView {
+    /// What the agent said, and what it is.
+    pub fn said(&self) -> Said<'_> {
+        self.record.said_in(&wire_state(self.state))
+    }
 }
 
 /// Writes the row's verdict into the record, over whatever the agent said. Of the detail, what was seen is told, such as

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
+use watertight_a2a::json::{Json, Limits};
+use watertight_a2a::said::{self, Said};
 
 use super::args::McpArgs;
 use super::client::Client;
@@ -149,14 +151,21 @@ impl Pipe {
                 Some(body)
             }
             Ok((status, body)) if is_asked => {
-                let said = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-                let said = said["error"]["message"].as_str().map(str::to_owned);
-                let said = said.unwrap_or_else(|| watertight_a2a::text::excerpt(&body, 200));
+                let said = refusal(&body).unwrap_or_else(|| watertight_a2a::text::excerpt(&body, 200));
                 Some(error_line(&message["id"], -32000, &format!("the gateway answers HTTP {status}: {said}")))
             }
             Err(failure) if is_asked => Some(error_line(&message["id"], -32000, &failure.text)),
             Ok(_) | Err(_) => None,
         }
+    }
+}
+
+/// What an HTTP answer says of why it is none.
+fn refusal(body: &[u8]) -> Option<String> {
+    let json = Json::parse(body.to_vec(), &Limits::default()).ok()?;
+    match said::reply(json.value()) {
+        Said::Failed(why) => Some(why.text()),
+        Said::Answer(_) | Said::Asks(_) | Said::Accepted(_) | Said::Nothing => None,
     }
 }
 

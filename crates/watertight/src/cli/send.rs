@@ -4,6 +4,8 @@ mod parts;
 mod wait;
 
 use serde_json::{Value, json};
+use watertight_a2a::json::Json;
+use watertight_a2a::said;
 
 use super::args::SendArgs;
 use super::client::{Client, Outcome};
@@ -165,7 +167,7 @@ impl Shown {
 
     /// The whole answer so far, after some of it was printed: what is new of it.
     fn catch_up(&mut self, task: &Value) {
-        let whole = artifacts(task);
+        let whole = answer(&json!({"artifacts": task["artifacts"]}));
         match whole.strip_prefix(self.text.as_str()).filter(|_| !self.forgot) {
             Some(rest) => self.print(rest),
             None => {
@@ -180,11 +182,11 @@ impl Shown {
     pub(super) fn event(&mut self, event: &Value) -> Code {
         self.learn(event);
         if let Some(update) = event.get("artifactUpdate") {
-            self.print(&text_of(&update["artifact"]["parts"]));
+            self.print(&answer(update));
             return Code::Unfinished;
         }
         if let Some(message) = event.get("message") {
-            output::line(&safe(&text_of(&message["parts"])));
+            output::line(&safe(&answer(message)));
             return Code::Ok;
         }
         let (of, whole) = match (event.get("task"), event.get("statusUpdate")) {
@@ -193,7 +195,7 @@ impl Shown {
             (None, None) => return Code::Unfinished,
         };
         let (state, code) = state_of(of);
-        let said = safe(&if whole { answer(of) } else { text_of(&of["status"]["message"]["parts"]) });
+        let said = safe(&answer(of));
         // What an agent says at work is progress; what it says at the end, or asks, is what the caller waits for.
         let answers = code != Code::Unfinished || is_question(&state);
         let progress = if answers || whole { "" } else { said.as_str() };
@@ -236,7 +238,7 @@ pub(super) fn is_question(state: &str) -> bool {
 /// Prints a result for people, and says how the command ends.
 fn print(result: &Value, agent: &str, id_only: bool) -> Code {
     if let Some(message) = result.get("message") {
-        output::line(&safe(&text_of(&message["parts"])));
+        output::line(&safe(&answer(message)));
         return Code::Ok;
     }
     let task = &result["task"];
@@ -295,34 +297,9 @@ pub(super) fn bare_state(state: &str) -> &str {
     state.strip_prefix("TASK_STATE_").unwrap_or(state)
 }
 
-/// What a task says: its artifacts, else its status message.
-pub(super) fn answer(task: &Value) -> String {
-    let artifacts = artifacts(task);
-    if artifacts.is_empty() { text_of(&task["status"]["message"]["parts"]) } else { artifacts }
-}
-
-fn artifacts(task: &Value) -> String {
-    let artifacts = task["artifacts"].as_array().into_iter().flatten();
-    let texts: Vec<String> =
-        artifacts.map(|artifact| text_of(&artifact["parts"])).filter(|text| !text.is_empty()).collect();
-    texts.join("\n")
-}
-
-/// The text of parts; data is shown as JSON, a file by its name.
-fn text_of(parts: &Value) -> String {
-    let mut out = String::new();
-    for part in parts.as_array().into_iter().flatten() {
-        if let Some(text) = part["text"].as_str() {
-            out.push_str(text);
-        } else if let Some(data) = part.get("data") {
-            out.push_str(&data.to_string());
-        } else if let Some(url) = part["url"].as_str() {
-            out.push_str(url);
-        } else if part.get("raw").is_some() {
-            out.push_str(&format!("[file {}]", part["filename"].as_str().unwrap_or("without a name")));
-        }
-    }
-    out
+/// What a task says, or a message, or an update: its answer, its question, why it failed, or what it has so far.
+pub(super) fn answer(of: &Value) -> String {
+    said::reply(Json::assume(of.to_string()).value()).into_content().shown()
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use watertight_a2a::json::Json;
+use watertight_a2a::said::{self, Said};
 use watertight_policy::reason::{Kind, Reason};
 
 use super::client::Client;
@@ -212,8 +214,9 @@ fn reason_within(places: &[&Value]) -> Option<String> {
 }
 
 fn first_offer(task: &Value) -> Option<Offer> {
-    let parts = task["artifacts"].as_array()?.iter().filter_map(|artifact| artifact["parts"].as_array()).flatten();
-    let data = parts.filter_map(|part| part.get("data")).next()?;
+    let task = Json::assume(task.to_string());
+    let Said::Answer(content) = said::reply(task.value()) else { return None };
+    let data: Value = serde_json::from_slice(content.data().next()?.raw()).ok()?;
     let offer = data["offers"].as_array()?.first()?;
     Some(Offer {
         id: offer["id"].as_str().filter(|id| is_plain(id))?.to_owned(),

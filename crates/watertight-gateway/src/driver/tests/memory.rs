@@ -22,7 +22,7 @@ async fn nothing_of_it_is_written_and_nothing_of_it_waits_for_the_disk() {
         let accepted = sends(&handle, &format!("m-{n}"), Want::Reply).await.unwrap();
         assert_eq!((accepted.view.state, accepted.replay), (TaskState::Completed, false));
         let view = handle.task(&alice(), &AgentId::new("fx"), accepted.task).await.unwrap();
-        assert_eq!(view.record.answer_text(), "42");
+        assert_eq!(view.record.said().into_content().text(), "42");
     }
     assert_eq!(handle.store().backlog(), 0);
     handle.store().hang(false);
@@ -53,7 +53,7 @@ async fn whichever_step_panics_it_is_done_once_and_not_forgotten() {
             assert_eq!(seen.iter().filter(|item| item.contains("COMPLETED")).count(), 1, "{steps}: {seen:?}");
         }
         let view = until(&handle, accepted.task, |view| view.state.is_terminal()).await;
-        assert_eq!((view.state, view.record.answer_text().as_str()), (TaskState::Completed, "x"));
+        assert_eq!((view.state, view.record.said().into_content().text().as_str()), (TaskState::Completed, "x"));
         handle.panic_in(0);
         assert_eq!(agent.asked("SendStreamingMessage"), steps);
         assert!(sends(&handle, &format!("m-{steps}"), Want::Reply).await.unwrap().replay, "{steps}");
