@@ -45,6 +45,7 @@ use crate::outbox::Receipt;
 use crate::{AgentSpec, CellLimits, Kept, StartError};
 
 pub use claims::Trace;
+pub(crate) use delegations::Dealings;
 pub use delegations::{Rows, Tree, Whose};
 pub use drain::Drained;
 pub(crate) use fetch::NotHeard;
@@ -315,7 +316,7 @@ impl Handle {
             ..ListQuery::of(principal.clone())
         };
         let shared = self.shared.clone();
-        let read = self.blocking(move || list::page(&shared, &query));
+        let read = self.blocking(move || list::page(&shared, &[query]));
         read.await.map_err(|_| NoPage::StoreUnavailable)
     }
 

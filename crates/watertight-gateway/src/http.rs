@@ -11,6 +11,7 @@ mod mcp;
 pub mod server;
 pub mod sse;
 pub mod workers;
+mod workspaces;
 
 pub(crate) use render::whole as task_json;
 

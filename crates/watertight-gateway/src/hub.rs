@@ -242,6 +242,8 @@ pub struct TaskView {
     pub principal: Principal,
     /// For whom.
     pub agent: AgentId,
+    /// The agent that started it, if it was one.
+    pub from: Option<AgentId>,
     /// The contextId that the caller sees.
     pub context: Arc<str>,
     /// Its state. It outranks the state inside `record`.

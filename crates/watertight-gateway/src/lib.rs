@@ -10,6 +10,7 @@ pub mod agents;
 mod chain;
 pub mod clock;
 pub mod config;
+mod delegate;
 pub mod driver;
 pub mod error;
 mod fetch;

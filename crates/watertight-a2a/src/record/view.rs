@@ -78,6 +78,12 @@ impl Record {
         values
     }
 
+    /// What was asked for first.
+    pub fn asked(&self) -> Content<'_> {
+        let first = self.history.iter().find(|entry| entry.from_user);
+        first.map(|entry| crate::said::request(entry.raw.value())).unwrap_or_default()
+    }
+
     /// What was said, and what it is by the state.
     pub fn said(&self) -> Said<'_> {
         self.said_in(&self.state)

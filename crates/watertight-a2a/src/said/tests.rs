@@ -1,3 +1,5 @@
+//! Every shape that a reply, a request or an acknowledgement may have, and then anything at all.
+
 use proptest::prelude::*;
 use serde_json::{Value as Tree, json};
 

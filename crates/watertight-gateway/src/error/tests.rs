@@ -37,6 +37,7 @@ fn view(reason: Reason, delivery: Delivery, detail: Option<Detail>) -> TaskView 
         task,
         principal: Principal { tenant: "local".into(), caller: "local".into() },
         agent: AgentId::new("hotels"),
+        from: None,
         context: "c".into(),
         state: TaskState::Failed,
         reason: Some(reason),

@@ -6,12 +6,14 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use watertight_engine::ids::{Key, Principal, TaskId};
+use watertight_engine::ids::{AgentId, Key, Principal, TaskId};
+use watertight_engine::input::KnownKey;
 use watertight_engine::record::Row;
 use watertight_policy::reason::Reason;
 use watertight_store::{ListQuery, ReadError, Store};
 
-use super::{Filter, Handle, NoPage, list};
+use super::{Declined, Filter, Handle, NoPage, Page, list};
+use crate::hub::TaskView;
 
 /// Tasks of one tree that are shown, and children of one task.
 const MAX_TREE: usize = 1_000;
@@ -46,6 +48,19 @@ pub struct Tree {
     pub rows: Vec<(u32, Row)>,
     /// `false`: there are more than are shown.
     pub whole: bool,
+}
+
+/// Whose dealings are meant: an agent's, as whoever speaks for it sees them.
+#[derive(Clone, Debug)]
+pub(crate) struct Dealings {
+    /// Who speaks for it.
+    pub(crate) principal: Principal,
+    /// The agent.
+    pub(crate) agent: AgentId,
+    /// What it delegated.
+    pub(crate) sent: bool,
+    /// What was delegated to it.
+    pub(crate) received: bool,
 }
 
 impl Whose {
@@ -91,6 +106,57 @@ impl Handle {
             None => Ok(None),
         })
         .await
+    }
+
+    /// What this key stands for: the fingerprint of its body, and the delegation that it started.
+    pub(crate) async fn known(&self, key: Key) -> Result<Option<(KnownKey, Row)>, Reason> {
+        let store = self.shared.store.clone();
+        if store.is_new_key(&key) {
+            return Ok(None);
+        }
+        self.blocking(move || {
+            let Some(known) = store.key(&key)? else { return Ok(None) };
+            Ok(store.task(known.task)?.map(|row| (known, row)))
+        })
+        .await
+    }
+
+    /// What an agent has to do with, last changed first: what its caller delegated, and what this tenant's callers delegated
+    /// to it.
+    pub(crate) async fn dealings(&self, of: Dealings, limit: usize, after: Option<&str>) -> Result<Page, NoPage> {
+        let after = after.map(|token| list::read_token(token).ok_or(NoPage::BadToken)).transpose()?;
+        let shared = self.shared.clone();
+        let read = self.blocking(move || {
+            let query = |principal, agent| ListQuery { agent, after, limit, ..ListQuery::of(principal) };
+            let mut queries = Vec::new();
+            if of.sent {
+                queries.push(query(of.principal.clone(), None));
+            }
+            if of.received {
+                // What it sent to itself cannot be: nothing is in both.
+                let callers = shared.store.callers(&of.principal.tenant, MAX_CALLERS)?.into_iter();
+                let others = callers.filter(|caller| !of.sent || *caller != of.principal);
+                queries.extend(others.map(|caller| query(caller, Some(of.agent.clone()))));
+            }
+            list::page(&shared, &queries)
+        });
+        read.await.map_err(|_| NoPage::StoreUnavailable)
+    }
+
+    /// One that the agent's caller delegated, or that a caller of its tenant delegated to the agent; as it is now.
+    pub(crate) async fn dealing(&self, of: &Dealings, task: TaskId) -> Result<Option<TaskView>, Reason> {
+        let tenant = Whose::Tenant(of.principal.tenant.clone());
+        let row = self.delegation(tenant, task).await?;
+        let Some(row) = row.filter(|row| row.principal == of.principal || row.agent == of.agent) else {
+            return Ok(None);
+        };
+        match self.task(&row.principal, &row.agent, task).await {
+            Ok(view) => Ok(Some(view)),
+            Err(Declined::Refused { reason, .. }) => Err(reason),
+            Err(Declined::Forbidden { .. }) => Ok(None),
+            Err(Declined::Conflict { .. } | Declined::NotFound | Declined::TaskTerminal) => Ok(None),
+            Err(Declined::ContextMismatch | Declined::NotCancelable) => Ok(None),
+        }
     }
 
     /// One of them.

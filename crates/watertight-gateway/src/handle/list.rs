@@ -16,23 +16,27 @@ use crate::hub::{Hub, TaskView};
 /// Bytes of records on one page, about. A single one may be larger.
 const PAGE_BYTES: usize = 8 << 20;
 
-pub(super) fn page(shared: &Shared, query: &ListQuery) -> Result<Page, ReadError> {
+/// What these have together, up to the limit that they have in common. No task may be in two of them.
+pub(super) fn page(shared: &Shared, queries: &[ListQuery]) -> Result<Page, ReadError> {
     let Shared { store, hub, shelf, .. } = shared;
-    let mut page = store.list(query)?;
-    let (kept, total) = shelf.list(query);
-    if total > 0 {
-        page.total += total;
-        page.rows.extend(kept.iter().map(|row| Row::clone(row)));
-        page.rows.sort_unstable_by_key(|row| std::cmp::Reverse((row.changed, row.task)));
-        page.rows.truncate(query.limit);
+    let limit = queries.first().map_or(0, |query| query.limit);
+    let (mut rows, mut total): (Vec<Row>, u64) = (Vec::new(), 0);
+    for query in queries {
+        let page = store.list(query)?;
+        let (kept, in_memory) = shelf.list(query);
+        total += page.total + in_memory;
+        rows.extend(page.rows);
+        rows.extend(kept.iter().map(|row| Row::clone(row)));
     }
+    rows.sort_unstable_by_key(|row| std::cmp::Reverse((row.changed, row.task)));
+    rows.truncate(limit);
     let in_memory = |task| hub.live(task).and_then(|live| live.view()).or_else(|| shelf.view(task));
-    let live: Vec<Option<TaskView>> = page.rows.iter().map(|row| in_memory(row.task)).collect();
-    let rest = page.rows.iter().zip(&live).filter(|(_, live)| live.is_none());
+    let live: Vec<Option<TaskView>> = rows.iter().map(|row| in_memory(row.task)).collect();
+    let rest = rows.iter().zip(&live).filter(|(_, live)| live.is_none());
     let rest: Vec<TaskId> = rest.map(|(row, _)| row.task).collect();
     let mut records = read_records(store, &rest, PAGE_BYTES)?.into_iter();
-    let (mut tasks, mut bytes) = (Vec::with_capacity(page.rows.len()), 0);
-    for (row, live) in page.rows.iter().zip(live) {
+    let (mut tasks, mut bytes) = (Vec::with_capacity(rows.len()), 0);
+    for (row, live) in rows.iter().zip(live) {
         let view = live.or_else(|| Some(Hub::view_stored(row, records.next()?)));
         let Some(view) = view else { break };
         bytes += view.record.bytes();
@@ -41,10 +45,10 @@ pub(super) fn page(shared: &Shared, query: &ListQuery) -> Result<Page, ReadError
         }
         tasks.push(view);
     }
-    let more = page.rows.len() == query.limit || tasks.len() < page.rows.len();
-    let last = tasks.len().checked_sub(1).and_then(|last| page.rows.get(last)).filter(|_| more);
+    let more = rows.len() == limit || tasks.len() < rows.len();
+    let last = tasks.len().checked_sub(1).and_then(|last| rows.get(last)).filter(|_| more);
     let next = last.map(|row| token(row.changed, row.task));
-    Ok(Page { tasks, next, total: page.total })
+    Ok(Page { tasks, next, total })
 }
 
 pub(super) fn stored(store: &Store, row: &Row) -> Result<TaskView, ReadError> {

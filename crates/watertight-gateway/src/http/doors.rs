@@ -37,6 +37,12 @@ pub(super) enum Route<'a> {
     /// HTTP+JSON: the agent, and the path below it.
     Rest(&'a str, &'a str),
     Card(&'a str),
+    /// The agent's A2A door, for who may leave the envelope away.
+    OpenRpc(&'a str),
+    Delegate(&'a str),
+    Dealings(&'a str),
+    /// The agent, and one of what it has to do with.
+    Dealing(&'a str, &'a str),
 }
 
 /// What of other agents' words a door lets out.
@@ -103,6 +109,12 @@ pub(super) const DOORS: &[Door] = &[
     door(POST, "/v1/inbox/{task}/progress", Words::No, |[task, _]| Route::InboxWord(task, "progress")),
     door(POST, "/v1/inbox/{task}/ask", Words::No, |[task, _]| Route::InboxWord(task, "ask")),
     door(POST, "/v1/inbox/{task}/finish", Words::No, |[task, _]| Route::InboxWord(task, "finish")),
+    door(POST, "/workspaces/{agent}/a2a", Words::Fields, |[agent, _]| Route::OpenRpc(agent)),
+    door(GET, "/workspaces/{agent}/a2a/.well-known/agent-card.json", Words::Fields, |[agent, _]| Route::Card(agent)),
+    door(&[], "/workspaces/{agent}/a2a{+operation}", Words::Fields, |[agent, below]| Route::Rest(agent, below)),
+    door(POST, "/workspaces/{agent}/delegate", Words::No, |[agent, _]| Route::Delegate(agent)),
+    door(GET, "/workspaces/{agent}/delegations", Words::Fields, |[agent, _]| Route::Dealings(agent)),
+    door(GET, "/workspaces/{agent}/delegations/{delegation}", Words::Fields, |[agent, id]| Route::Dealing(agent, id)),
     door(GET, "/v1/delegations", Words::No, |_| Route::Delegations),
     door(GET, "/v1/delegations/{task}", Words::No, |[task, _]| Route::Delegation(task)),
     door(GET, "/v1/delegations/{task}/tree", Words::No, |[task, _]| Route::Tree(task)),
@@ -160,7 +172,7 @@ impl Door {
             pattern = &pattern[close + 1..];
             let end = if rest { left.len() } else { left.find('/').unwrap_or(left.len()) };
             let (name, after) = left.split_at(end);
-            if name.is_empty() {
+            if name.is_empty() || rest && !name.starts_with('/') {
                 return None;
             }
             *filled.next()? = name;
@@ -202,6 +214,13 @@ mod tests {
             (Method::GET, "/v1/delegations/12/tree", Found::Door(Route::Tree("12"))),
             (Method::GET, "/v1/delegations/12/tree/", Found::Door(Route::Tree("12"))),
             (Method::POST, "/v1/delegations/12/redrive", Found::Door(Route::Redrive("12"))),
+            (Method::POST, "/workspaces/fx/a2a", Found::Door(Route::OpenRpc("fx"))),
+            (Method::GET, "/workspaces/fx/a2a/.well-known/agent-card.json", Found::Door(Route::Card("fx"))),
+            (Method::GET, "/workspaces/fx/a2a/tasks/x", Found::Door(Route::Rest("fx", "/tasks/x"))),
+            (Method::POST, "/workspaces/fx/delegate", Found::Door(Route::Delegate("fx"))),
+            (Method::GET, "/workspaces/fx/delegations", Found::Door(Route::Dealings("fx"))),
+            (Method::GET, "/workspaces/fx/delegations/12", Found::Door(Route::Dealing("fx", "12"))),
+            (Method::GET, "/workspaces/fx/a2abc", Found::Nothing),
             (Method::GET, "/metrics", Found::Door(Route::Metrics)),
             (Method::GET, "/agents", Found::Nothing),
             (Method::GET, "/agents/", Found::Nothing),

@@ -246,7 +246,7 @@ impl Line<'_> {
     }
 
     /// What is wanted for the time in which the message waits, if the agent allows that.
-    fn queue(&self, wire: QueueWire) -> Result<WireQueue, Problem> {
+    pub(super) fn queue(&self, wire: QueueWire) -> Result<WireQueue, Problem> {
         let ttl = wire.ttl_s.map(|seconds| Span::from_micros(seconds.saturating_mul(1_000_000)));
         let max = self.router.agent(&self.agent).map(|agent| agent.settings.queue_ttl_max);
         match max.filter(|max| ttl.is_some_and(|ttl| ttl > *max)) {

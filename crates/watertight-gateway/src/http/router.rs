@@ -27,7 +27,7 @@ use super::mcp::Mcp;
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, delegations, drain, inbox, outbox, queue, redrive, reload, rest, rpc};
+use super::{api, cards, delegations, drain, inbox, outbox, queue, redrive, reload, rest, rpc, workspaces};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -96,6 +96,11 @@ impl Router {
 
     pub(super) fn agent(&self, name: &AgentId) -> Option<&Agent> {
         self.agents.get(name).or_else(|| self.leaving.get(name))
+    }
+
+    /// It is no longer configured, and takes nothing new.
+    pub(super) fn is_leaving(&self, name: &AgentId) -> bool {
+        !self.agents.contains_key(name) && self.leaving.contains_key(name)
     }
 
     async fn route(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
@@ -189,7 +194,17 @@ impl Router {
             },
             Route::Mcp => self.mcp(head, body).await,
             Route::Card(agent) => self.card(&AgentId::new(agent), &head, peer),
-            Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body).await,
+            Route::Rpc(agent) => self.rpc(AgentId::new(agent), &head, body, false).await,
+            Route::OpenRpc(agent) => self.rpc(AgentId::new(agent), &head, body, true).await,
+            Route::Delegate(agent) => self.delegate(AgentId::new(agent), &head, body).await,
+            Route::Dealings(agent) => match self.enter(&head) {
+                Ok(who) => workspaces::list(self, &who, &AgentId::new(agent), head.uri.query().unwrap_or("")).await,
+                Err(problem) => workspaces::refuse(problem),
+            },
+            Route::Dealing(agent, id) => match self.enter(&head) {
+                Ok(who) => workspaces::show(self, &who, &AgentId::new(agent), id).await,
+                Err(problem) => workspaces::refuse(problem),
+            },
             Route::Rest(agent, below) => self.rest(AgentId::new(agent), below, &head, body).await,
         }
     }
@@ -205,7 +220,8 @@ impl Router {
         }
     }
 
-    async fn rpc(&self, agent: AgentId, head: &Parts, body: Incoming) -> Response<Body> {
+    /// `opens`: a body may come without its envelope.
+    async fn rpc(&self, agent: AgentId, head: &Parts, body: Incoming, opens: bool) -> Response<Body> {
         let whole = |problem| rpc::problem(&Id::null(), problem);
         let read = async {
             let who = self.enter(head)?;
@@ -215,10 +231,29 @@ impl Router {
         match read.await {
             Ok((who, body)) => {
                 let receipt = Slot::default();
-                let answer = rpc::answer(Line { router: self, who, agent, head, receipt: &receipt }, body).await;
+                let line = Line { router: self, who, agent, head, receipt: &receipt };
+                let answer = match opens {
+                    true => rpc::answer_open(line, body).await,
+                    false => rpc::answer(line, body).await,
+                };
                 answer.map(|body| body.with(receipt.take()))
             }
             Err(problem) => whole(problem),
+        }
+    }
+
+    async fn delegate(&self, agent: AgentId, head: &Parts, body: Incoming) -> Response<Body> {
+        let read = async {
+            let who = self.enter(head)?;
+            let body = self.intake.read(&head.headers, body).await.map_err(|untaken| self.untaken(untaken))?;
+            Ok((who, body))
+        };
+        match read.await {
+            Ok((who, body)) => {
+                let receipt = Slot::default();
+                workspaces::delegate(Line { router: self, who, agent, head, receipt: &receipt }, body).await
+            }
+            Err(problem) => workspaces::refuse(problem),
         }
     }
 
@@ -249,7 +284,7 @@ impl Router {
     /// A path that does not take this method.
     fn not_so(&self, methods: &[&str], head: &Parts, peer: IpAddr) -> Response<Body> {
         let text = match self.public.find(&Method::POST, head.uri.path(), &head.headers, peer) {
-            Found::Door(Route::Rpc(_)) => {
+            Found::Door(Route::Rpc(_) | Route::OpenRpc(_)) => {
                 "this takes JSON-RPC by POST; the agent's card is at .well-known/agent-card.json below it, and HTTP+JSON at \
                  message:send and tasks"
                     .to_owned()
@@ -383,7 +418,7 @@ impl Service for Router {
         problem.error.code = INTERNAL;
         let nobody = IpAddr::from([0, 0, 0, 0]);
         match self.public.find(&Method::POST, uri.path(), &HeaderMap::new(), nobody) {
-            Found::Door(Route::Rpc(_)) => rpc::problem(&Id::null(), problem),
+            Found::Door(Route::Rpc(_) | Route::OpenRpc(_)) => rpc::problem(&Id::null(), problem),
             Found::Door(_) | Found::Methods(_) | Found::Nothing => plain(&problem),
         }
     }

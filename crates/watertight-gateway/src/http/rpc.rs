@@ -6,12 +6,15 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use watertight_a2a::call::Call;
-use watertight_a2a::jsonrpc::{Id, Request, parse_request, write_result};
+use watertight_a2a::json::Json;
+use watertight_a2a::jsonrpc::{Id, Method, Request, parse_request, write_result};
+use watertight_policy::reason::Reason;
 
 use super::body::Body;
 use super::line::{Line, Outcome};
 use super::reply::{decorate, json_response, stream_response, unknown};
 use super::sse::Shape;
+use super::workspaces::{Opened, open};
 use crate::error::Problem;
 
 /// Answers one request.
@@ -20,9 +23,22 @@ pub(super) async fn answer(line: Line<'_>, body: Bytes) -> Response<Body> {
         Ok(request) => request,
         Err(rejected) => return problem(&rejected.id, rejected.error.into()),
     };
-    if let Err(wrong) = line.version() {
-        return problem(&id, wrong);
+    match line.version() {
+        Ok(()) => carried_out(line, id, method, params).await,
+        Err(wrong) => problem(&id, wrong),
     }
+}
+
+/// Answers one that may have come without its envelope. A tool's own says nothing of A2A, and so needs no version of it.
+pub(super) async fn answer_open(line: Line<'_>, body: Bytes) -> Response<Body> {
+    match open(body, &line.json_limits()) {
+        Ok(Opened::Rpc(body)) => answer(line, body).await,
+        Ok(Opened::Tool(id, params)) => carried_out(line, Id::string(&id), Method::SendMessage, Some(params)).await,
+        Err(why) => problem(&Id::null(), Problem::of(Reason::Internal, why)),
+    }
+}
+
+async fn carried_out(line: Line<'_>, id: Id, method: Method, params: Option<Json>) -> Response<Body> {
     if !line.knows_agent() {
         return problem(&id, unknown(&line.agent));
     }

@@ -89,6 +89,7 @@ pub(crate) fn view_of(row: &Row, record: Arc<Record>, detail: Option<Arc<Detail>
         task: row.task,
         principal: row.principal.clone(),
         agent: row.agent.clone(),
+        from: row.chain.last().cloned(),
         context: row.context.clone(),
         state: row.state,
         reason: row.reason,

@@ -335,6 +335,26 @@ fn requests(door: &str, tasks: &Tasks, work: &Value, n: usize) -> Vec<Request> {
             ("boss", "GET", "/agents/work/tasks?includeArtifacts=true".into(), Value::Null),
         ],
         "/agents/{agent}/.well-known/agent-card.json" => get("/agents/work/.well-known/agent-card.json".into()),
+        "/workspaces/{agent}/a2a" => ["say", "ask", "fail"]
+            .iter()
+            .map(|how| ("boss", "POST", "/workspaces/work/a2a".to_owned(), rpc("SendMessage", say(how))))
+            .chain([("boss", "POST", "/workspaces/work/a2a".to_owned(), json!({"task": format!("say {n}")}))])
+            .collect(),
+        "/workspaces/{agent}/a2a/.well-known/agent-card.json" => {
+            get("/workspaces/work/a2a/.well-known/agent-card.json".into())
+        }
+        "/workspaces/{agent}/a2a{+operation}" => get(format!("/workspaces/work/a2a/tasks/{}", tasks.done)),
+        "/workspaces/{agent}/delegate" => {
+            let body = json!({"target_id": "work", "task": format!("say {n}")});
+            vec![("lead", "POST", "/workspaces/lead/delegate".into(), body)]
+        }
+        "/workspaces/{agent}/delegations" => ["lead", "crew"]
+            .map(|who| (who, "GET", format!("/workspaces/{who}/delegations?limit=100"), Value::Null))
+            .to_vec(),
+        "/workspaces/{agent}/delegations/{delegation}" => {
+            let id = work["taskId"].as_str().unwrap_or("none");
+            vec![("crew", "GET", format!("/workspaces/crew/delegations/{id}"), Value::Null)]
+        }
         // The tools are driven one by one.
         "/mcp" => Vec::new(),
         "/v1/outbox" => get("/v1/outbox?limit=100".into()),

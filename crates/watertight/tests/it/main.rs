@@ -58,3 +58,4 @@ mod trace;
 mod trees;
 mod wake;
 mod walls;
+mod workspaces;
