@@ -201,6 +201,9 @@ impl Engine {
         }
         let neutral = asleep || fault.busy;
         self.sample(task, if neutral { Sample::Neutral } else { sample_of(fault.reason, took) });
+        if fault.reason == Reason::Forbidden {
+            self.not_tried(task);
+        }
         if canceled {
             // The caller wanted no result, and there will be none. If the agent is still being asked to stop, its
             // answer is waited for.
@@ -240,7 +243,15 @@ impl Engine {
             return self.failed(task, none);
         }
         self.sample(task, Sample::Neutral);
+        self.not_tried(task);
         self.put_back(task, self.now + WITHHELD);
+    }
+
+    /// The agent was not asked: how long that took says nothing of it.
+    fn not_tried(&mut self, task: TaskId) {
+        if let Some(live) = self.live.get_mut(&task) {
+            live.dispatched = None;
+        }
     }
 
     /// It was asked what came of the message, and nobody knows; to this agent it may as well be sent again.

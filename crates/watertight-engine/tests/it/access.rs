@@ -35,6 +35,7 @@ fn what_may_not_be_sent_any_more_fails_at_once_and_makes_room() {
     let row = world.row(1);
     assert_eq!((row.state, row.reason, row.delivery), (TaskState::Failed, Some(Reason::Forbidden), Delivery::NotSent));
     assert!(row.never_sent(1), "its messageId may be used again");
+    assert_eq!(world.took[&task(1)], None, "and it is none of the turns that say how fast the agent is");
     world.told(
         "0 settled t1 FAILED forbidden
          0 send t2 #1 turn 1",

@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) outboxes: BTreeMap<Owner, (u64, BTreeMap<u64, Time>)>,
     pub(crate) lost: u64,
     /// Answers of which it is still to be said whether they were written.
+    /// How long each turn that ended had been with its agent.
+    pub(crate) took: BTreeMap<TaskId, Option<Span>>,
     pub(crate) receipts: Vec<(TaskId, u32)>,
     next: u64,
 }
@@ -90,6 +92,7 @@ impl World {
             outboxes: BTreeMap::new(),
             lost: 0,
             receipts: Vec::new(),
+            took: BTreeMap::new(),
             open: BTreeSet::new(),
             left: BTreeSet::new(),
             next: 1,
@@ -413,7 +416,8 @@ impl World {
             Output::Outbox(view) => {
                 format!("outbox: {} wait, newest {}", view.waiting, view.newest)
             }
-            Output::Settled { task, state, reason, .. } => {
+            Output::Settled { task, state, reason, took, .. } => {
+                self.took.insert(task, took);
                 let state = state.as_str().trim_start_matches("TASK_STATE_");
                 let reason = reason.map_or(String::new(), |reason| format!(" {}", reason.as_str()));
                 format!("settled t{} {state}{reason}", n(task))
