@@ -40,7 +40,9 @@ use watertight_policy::time::Span;
 
 use crate::access::Grants;
 use crate::agents::AgentConfig;
+use crate::http::auth::Who;
 use crate::push;
+use crate::registry::{self, Records};
 use crate::tokens::Tokens;
 use crate::wake::Hook;
 use crate::{AgentSpec, CellLimits, InMemory, Kept, Started, StoreSpec, hub};
@@ -48,6 +50,7 @@ use crate::{AgentSpec, CellLimits, InMemory, Kept, Started, StoreSpec, hub};
 pub use advice::{Finding, Level, advise};
 pub use compare::{changes, effective, waiting, written};
 pub use key::InstanceKey;
+pub(crate) use meant::enrolment;
 pub use net::Net;
 pub use places::Places;
 pub use reference::reference;
@@ -99,8 +102,14 @@ pub struct Config {
     pub rate: rate::Params,
     /// Who may call. None: this machine's own users, over loopback.
     pub callers: Vec<Caller>,
-    /// Whom they may call.
+    /// Who may register agents.
+    pub enrolments: Vec<Enrolment>,
+    /// Whom they may call: the file's agents, and those that registered.
     pub agents: BTreeMap<AgentId, Agent>,
+    /// Those that registered.
+    pub registered: Records,
+    /// Names of those which the file has too: there the file's agent is the one that counts.
+    pub overruled: BTreeSet<AgentId>,
     /// Which keys the file says, and where.
     pub places: Places,
 }
@@ -112,7 +121,7 @@ pub struct Files {
     pub key: KeyFile,
     /// The tokens.
     pub tokens: PathBuf,
-    /// The agents that are configured.
+    /// The agents that are configured, and those that registered.
     pub agents: Vec<String>,
 }
 
@@ -200,6 +209,23 @@ impl Caller {
     }
 }
 
+/// Somebody who may register agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrolment {
+    /// Its name.
+    pub name: String,
+    /// What is shown to register.
+    pub secret: Secret,
+    /// The tenant of its agents.
+    pub tenant: String,
+    /// The agent under which they stand.
+    pub parent: Option<AgentId>,
+    /// How many there may be.
+    pub max_agents: u32,
+    /// Where they may be, beside the public internet.
+    pub allow: Vec<Net>,
+}
+
 /// One agent behind the gateway.
 #[derive(Debug, Clone)]
 pub struct Agent {
@@ -262,11 +288,45 @@ impl Config {
         }
         let file = mended.file;
         let dir = path.parent().unwrap_or(Path::new(""));
+        // Who is registered matters to who names one; a file that cannot be read is the gateway's affair.
+        let registered = registry::read(&registry::place(&meant::store(&file, dir))).unwrap_or_default();
+        let registered = registered.keys().map(|name| name.as_str().to_owned()).collect::<Vec<_>>();
         Ok(Files {
             key: meant::key(&file, dir),
             tokens: meant::tokens(&file, dir),
-            agents: file.agents.into_keys().map(toml::Spanned::into_inner).collect(),
+            agents: file.agents.into_keys().map(toml::Spanned::into_inner).chain(registered).collect(),
         })
+    }
+
+    /// Nobody is asked for a token: this machine's users may call, and no others.
+    pub fn is_open(&self) -> bool {
+        self.callers.is_empty() && self.enrolments.is_empty() && !self.has_tokens
+    }
+
+    /// Callers are more than the file says: some hold tokens, or will.
+    pub fn has_holders(&self) -> bool {
+        self.has_tokens || !self.enrolments.is_empty()
+    }
+
+    /// Whether this agent registered itself, and counts.
+    pub fn is_registered(&self, agent: &AgentId) -> bool {
+        self.registered.contains_key(agent) && !self.overruled.contains(agent)
+    }
+
+    /// The token of an agent that registered counts as long as the agent is registered, with this one.
+    pub(crate) fn stands(&self, who: &Who) -> bool {
+        let Some(token) = &who.enrolled else { return true };
+        let registered = who.agent.as_ref().filter(|agent| self.is_registered(agent));
+        registered.and_then(|agent| self.registered.get(agent)).is_some_and(|record| record.token == *token)
+    }
+
+    /// The same with others registered.
+    pub(crate) fn with_registered(mut self, records: &Records) -> Result<Config, String> {
+        let overruled = &self.overruled;
+        self.agents.retain(|name, _| !self.registered.contains_key(name) || overruled.contains(name));
+        self.overruled = enrolment::merge(&mut self.agents, records, &self.enrolments)?;
+        self.registered = records.clone();
+        Ok(self)
     }
 
     /// What the cell may hold over all agents.

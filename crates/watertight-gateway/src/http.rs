@@ -27,6 +27,7 @@ mod public;
 mod push;
 mod queue;
 mod redrive;
+mod registry;
 mod reload;
 mod render;
 mod reply;

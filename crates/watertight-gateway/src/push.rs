@@ -42,8 +42,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 /// After so long it is given up on.
 const GIVE_UP: Span = Span::from_secs(86_400);
 
-/// The longest URL, and the longest secret.
-const MAX_URL: usize = 2_048;
+/// The longest secret.
 const MAX_SECRET: usize = 4_096;
 
 /// Whether news is pushed, and where it may go beside the public internet.
@@ -97,19 +96,7 @@ impl Target {
     pub(crate) fn of(config: &PushConfig, settings: &Settings) -> Result<Target, Wrong> {
         let wrong = |field, why: &str| Wrong::Field(field, why.to_owned());
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        if config.url.len() > MAX_URL || !plain(&config.url) {
-            return Err(wrong("url", "must be at most 2048 visible ASCII characters"));
-        }
-        let url: Uri = config.url.parse().map_err(|_| wrong("url", "is no URL"))?;
-        let is_web =
-            matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some_and(|host| !host.is_empty());
-        if !is_web || url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(wrong("url", "must be an http or https URL with a host, and without a user"));
-        }
-        let host = url.host().unwrap_or("").trim_start_matches('[').trim_end_matches(']');
-        if host.parse().is_ok_and(|address| !settings.guard().allows(address)) {
-            return Err(wrong("url", "is at an address to which nothing is pushed"));
-        }
+        let url = settings.guard().url(&config.url).map_err(|why| Wrong::Field("url", why))?;
         let secret =
             |field, text: &str| match text.len() <= MAX_SECRET && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
                 true => HeaderValue::from_str(text).map_err(|_| wrong(field, "cannot be written in a header")),
@@ -133,7 +120,7 @@ impl Target {
 
 impl Settings {
     fn guard(&self) -> Arc<Guard> {
-        Arc::new(Guard::new(self.allow.clone()))
+        Arc::new(Guard::of_news(self.allow.clone()))
     }
 }
 

@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
@@ -80,6 +80,8 @@ pub struct Tokens {
     closed: AtomicBool,
     /// There is a file, and it could not be read since the start.
     unread: AtomicBool,
+    /// One read after the other: what is newer is never replaced by what is older.
+    turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +103,12 @@ type Seen = Option<(SystemTime, u64, u64)>;
 impl Tokens {
     /// None, and none will come.
     pub fn none() -> Arc<Tokens> {
-        Arc::new(Tokens { known: RwLock::default(), closed: AtomicBool::new(false), unread: AtomicBool::new(false) })
+        Arc::new(Tokens {
+            known: RwLock::default(),
+            closed: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
+            turn: Mutex::new(()),
+        })
     }
 
     /// Those of the file, now and after each change of it. Must be called inside a runtime; following ends with the
@@ -169,8 +176,14 @@ impl Tokens {
         self.unread.load(Ordering::Acquire)
     }
 
+    /// Reads the file now. Waits for the disk: not for an async thread.
+    pub(crate) fn refresh(&self, path: &Path) {
+        self.take(path);
+    }
+
     /// `false`: the file cannot be read, and the tokens are as they were.
     fn take(&self, path: &Path) -> bool {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match read(path) {
             Ok(stored) => {
                 let count = stored.len();
@@ -203,6 +216,7 @@ pub(crate) fn of_stored(stored: &Stored) -> Who {
         agents: stored.agents.as_ref().map(|agents| agents.iter().map(|name| AgentId::new(name)).collect()),
         outbox: outbox_of(None, agent.as_ref()),
         agent,
+        enrolled: stored.enrolment.as_ref().map(|_| stored.id.clone()),
         scopes: stored.scopes.iter().copied().collect(),
     }
 }
@@ -239,6 +253,7 @@ mod tests {
             agent: Some("hotels".into()),
             created: "2026-01-01T00:00:00.000Z".into(),
             expires: expires.map(str::to_owned),
+            enrolment: None,
             hash: hash(key, token),
         }
     }

@@ -42,6 +42,7 @@ fn token(name: &str, agents: Option<&str>, scope: Scope, expires: Option<&str>) 
         agent: None,
         created: "2020-01-01T00:00:00.000Z".into(),
         expires: expires.map(str::to_owned),
+        enrolment: None,
         hash: format!("{:064x}", name.len() + agents.map_or(100, str::len)),
     }
 }

@@ -75,7 +75,7 @@ pub(super) struct Asker {
 impl Asker {
     pub(super) fn new(config: Arc<AgentConfig>, clock: Clock) -> Result<Asker, String> {
         let unusable = || format!("{} is no http or https URL with a host", config.url);
-        let origin = Origin::of(&config.url).ok_or_else(unusable)?;
+        let origin = Origin::of(&config.url).ok_or_else(unusable)?.guarded(config.guard.clone());
         let host = origin.host_header().ok_or_else(unusable)?;
         if origin.is_https() {
             super::connect::prepare_tls();
@@ -191,7 +191,7 @@ impl Asker {
     /// GETs a card. At another place than the agent's own, nothing is told that is meant for the agent.
     pub(super) async fn get(&self, url: &Uri, more: &[(HeaderName, HeaderValue)]) -> Result<Answer, Failure> {
         let unusable = || Failure::new(Reason::Internal, Delivery::NotSent, "the card's URL is no http or https URL");
-        let origin = Origin::of(url).ok_or_else(unusable)?;
+        let origin = Origin::of(url).ok_or_else(unusable)?.guarded(self.config.guard.clone());
         let uri = uri_of(url.path_and_query().map_or("/", |path| path.as_str()))?;
         let mut headers = self.headers.clone();
         for name in [header::CONTENT_TYPE, A2A_VERSION, TRACEPARENT] {

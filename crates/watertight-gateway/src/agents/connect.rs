@@ -25,9 +25,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
-use watertight_policy::address::is_public;
 
-use crate::config::Net;
+use super::guard::Guard;
 
 /// A scheme, a host and a port: what credentials are bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,22 +36,6 @@ pub(super) struct Origin {
     port: u16,
     /// Of one that a stranger chose: where it may lead.
     guard: Option<Arc<Guard>>,
-}
-
-/// Which addresses a stranger's choice may lead to: those of the public internet, and some more.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Guard {
-    allow: Vec<Net>,
-}
-
-impl Guard {
-    pub(crate) fn new(allow: Vec<Net>) -> Guard {
-        Guard { allow }
-    }
-
-    pub(crate) fn allows(&self, address: IpAddr) -> bool {
-        is_public(address) || self.allow.iter().any(|net| net.contains(address))
-    }
 }
 
 impl Origin {
@@ -193,6 +176,18 @@ pub(super) async fn connect(
     Ok((io, socket))
 }
 
+/// Whether there is an address where a stranger's URL may lead, as its name leads at the moment. Nothing is connected to.
+/// The answer does not tell a name that leads nowhere from one that leads inside: it would be a map of what is inside.
+pub(crate) async fn resolves(url: &Uri, guard: &Guard, limit: Duration, names: &Arc<Semaphore>) -> Result<(), String> {
+    let origin = Origin::of(url).ok_or("is no http or https URL with a host")?.guarded(Some(Arc::new(guard.clone())));
+    let (deadline, names, slot) = (Instant::now() + limit, names.clone(), Arc::default());
+    let dial = Dial { origin, deadline, limit, names, slot };
+    match timeout_at(deadline, dial.allowed()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(format!("leads nowhere, or {}", guard.refused())),
+    }
+}
+
 /// The system's roots; the bundled ones where the system has none, as in a bare image.
 static TLS: LazyLock<Result<Arc<ClientConfig>, rustls::Error>> = LazyLock::new(|| {
     let mut roots = RootCertStore::empty();
@@ -224,15 +219,8 @@ struct Dial {
 impl Dial {
     async fn open(self) -> Result<TokioIo<Wire>, Error> {
         let late = |_| Error::Timeout(self.limit);
-        let mut found = timeout_at(self.deadline, self.resolve()).await.map_err(late)??;
-        if let Some(guard) = &self.origin.guard {
-            // What is connected to is what was judged: the name is not asked for again.
-            found.retain(|address| guard.allows(address.ip()));
-            if found.is_empty() {
-                let text = "it leads to an address to which nothing is pushed";
-                return Err(Error::Refused(io::Error::new(io::ErrorKind::PermissionDenied, text)));
-            }
-        }
+        // What is connected to is what was judged: the name is not asked for again.
+        let found = timeout_at(self.deadline, self.allowed()).await.map_err(late)??;
         let mut failure = Error::Dns(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
         for (index, address) in found.iter().enumerate() {
             // What is left is shared, so that one silent address does not use up the others' time.
@@ -244,6 +232,18 @@ impl Dial {
             }
         }
         Err(failure)
+    }
+
+    /// The addresses that it may be connected to.
+    async fn allowed(&self) -> Result<Vec<SocketAddr>, Error> {
+        let mut found = self.resolve().await?;
+        if let Some(guard) = &self.origin.guard {
+            found.retain(|address| guard.allows(address.ip()));
+            if found.is_empty() {
+                return Err(Error::Refused(io::Error::new(io::ErrorKind::PermissionDenied, guard.refused())));
+            }
+        }
+        Ok(found)
     }
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Error> {

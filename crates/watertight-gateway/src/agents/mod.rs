@@ -15,6 +15,7 @@ mod connect;
 mod endpoints;
 mod events;
 mod fault;
+mod guard;
 mod inspect;
 mod lookup;
 mod pool;
@@ -47,7 +48,8 @@ use fault::Failure;
 use turn::Turn;
 
 pub use cards::Card;
-pub(crate) use connect::Guard;
+pub(crate) use connect::resolves;
+pub use guard::Guard;
 pub use inspect::{CardFacts, CardReport, InterfaceFacts, Place, Use, inspect};
 pub(crate) use post::{post, post_to};
 
@@ -167,6 +169,8 @@ pub struct AgentConfig {
     pub name: Arc<str>,
     /// Where it is called, unless its card names a place on the same scheme, host and port: `http` or `https`, with a host.
     pub url: Uri,
+    /// A stranger chose `url`: where a connection may lead.
+    pub guard: Option<Arc<Guard>>,
     /// Nobody calls it, at `url` or elsewhere: it fetches its work.
     pub fetches: bool,
     /// How it is spoken to.
@@ -237,6 +241,7 @@ impl AgentConfig {
         AgentConfig {
             name: name.into(),
             url,
+            guard: None,
             fetches: false,
             binding: Binding::Auto,
             card: None,

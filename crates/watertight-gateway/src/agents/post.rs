@@ -9,7 +9,8 @@ use http_body_util::Full;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::connect::{Guard, Origin, prepare_tls};
+use super::connect::{Origin, prepare_tls};
+use super::guard::Guard;
 use super::pool::{Error, Pool};
 
 /// Posts JSON on a connection of its own, and gives the status of the answer; its body is not read.

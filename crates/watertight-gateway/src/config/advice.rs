@@ -100,7 +100,7 @@ impl Adviser<'_> {
                         the proxy's address in server.public_url";
             self.say(Level::Warning, &["listen"], text);
         }
-        if config.callers.is_empty() && !config.has_tokens {
+        if config.is_open() {
             self.idle(&["key"], "the key hashes callers' tokens, and there are no callers");
         }
         if !config.push.enabled {
@@ -195,7 +195,7 @@ impl Adviser<'_> {
             }
         }
         // Who holds a token may be an operator, and may call what no caller of the file may.
-        if callers.is_empty() || self.config.has_tokens {
+        if callers.is_empty() || self.config.has_holders() {
             return;
         }
         if !callers.iter().any(|caller| caller.operator) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json};
 
 use super::keys::{self, Key, Kind, Reload, Value};
-use super::{Agent, Caller, Config};
+use super::{Agent, Caller, Config, Enrolment};
 
 /// The keys that differ, as they would be written. Of an agent or caller that is new or gone, only its table.
 pub fn changes(before: &Config, after: &Config) -> Vec<String> {
@@ -21,8 +21,12 @@ pub fn changes(before: &Config, after: &Config) -> Vec<String> {
     let callers = |config: &'_ Config| -> BTreeMap<String, Caller> {
         config.callers.iter().map(|caller| (caller.name.clone(), caller.clone())).collect()
     };
+    let enrolments = |config: &'_ Config| -> BTreeMap<String, Enrolment> {
+        config.enrolments.iter().map(|enrolment| (enrolment.name.clone(), enrolment.clone())).collect()
+    };
     named(&mut out, "agents", &agents(before), &agents(after), agent_differs);
     named(&mut out, "callers", &callers(before), &callers(after), caller_differs);
+    named(&mut out, "enrolment", &enrolments(before), &enrolments(after), enrolment_differs);
     out
 }
 
@@ -50,6 +54,11 @@ pub fn effective(began: &Config, current: &Config) -> Json {
                 put(&mut out, &key.at(&caller.name), value.to_json());
             }
         }
+        for enrolment in &current.enrolments {
+            if let Some(value) = key.of_enrolment(enrolment) {
+                put(&mut out, &key.at(&enrolment.name), value.to_json());
+            }
+        }
     }
     Json::Object(out)
 }
@@ -60,7 +69,8 @@ pub fn written(config: &Config) -> Vec<String> {
     for key in keys::all() {
         let agents = config.agents.iter().map(|(name, agent)| (name.as_str(), key.of_agent(agent)));
         let callers = config.callers.iter().map(|caller| (caller.name.as_str(), key.of_caller(caller)));
-        let all = agents.chain(callers).chain([("", key.of_gateway(config))]);
+        let enrolments = config.enrolments.iter().map(|one| (one.name.as_str(), key.of_enrolment(one)));
+        let all = agents.chain(callers).chain(enrolments).chain([("", key.of_gateway(config))]);
         let paths = all.filter(|(_, value)| value.is_some()).map(|(name, _)| key.at(name));
         out.extend(paths.filter(|path| config.places.line(path).is_some()).map(|path| keys::dotted(&path)));
     }
@@ -113,6 +123,13 @@ fn caller_differs(key: &Key, a: &Caller, b: &Caller) -> bool {
         return a.token != b.token;
     }
     key.of_caller(a) != key.of_caller(b)
+}
+
+fn enrolment_differs(key: &Key, a: &Enrolment, b: &Enrolment) -> bool {
+    if key.of_enrolment(a) == Some(Value::Secret) {
+        return a.secret != b.secret;
+    }
+    key.of_enrolment(a) != key.of_enrolment(b)
 }
 
 fn put(out: &mut Map<String, Json>, path: &[String], value: Json) {

@@ -8,13 +8,14 @@
 
 mod agents;
 mod breaker;
+mod enrolment;
 mod gateway;
 #[cfg(test)]
 mod tests;
 mod value;
 mod wake;
 
-use super::{Agent, Caller, Config};
+use super::{Agent, Caller, Config, Enrolment};
 
 pub use value::Value;
 
@@ -96,6 +97,8 @@ pub enum Read {
     Gateway(fn(&Config) -> Value),
     /// Each caller has one.
     Caller(fn(&Caller) -> Value),
+    /// Each of those who may register agents has one.
+    Enrolment(fn(&Enrolment) -> Value),
     /// Each agent has one.
     Agent(fn(&Agent) -> Value),
 }
@@ -131,6 +134,11 @@ pub const SECTIONS: &[Section] = &[
         path: "callers.*",
         doc: "Who may call. Without any caller this machine's users may, over loopback, and all of them are operators.",
     },
+    Section {
+        path: "enrolment.*",
+        doc: "Who may register agents while the gateway runs, beside those of this file: `POST /v1/agents`, \
+              `watertight agents register`. With one of these the gateway asks everybody for a token.",
+    },
     Section { path: "server", doc: "The front door: its address for others, and what it takes on at once." },
     Section { path: "limits", doc: "What bounds agents that call agents." },
     Section { path: "push", doc: "Push notifications: news of a task, posted to where its caller says." },
@@ -146,6 +154,7 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
         breaker::KEYS,
         wake::KEYS,
         gateway::CALLERS,
+        enrolment::KEYS,
         gateway::SERVER,
         gateway::LIMITS,
         gateway::PUSH,
@@ -185,7 +194,7 @@ impl Key {
     pub fn of_gateway(&self, config: &Config) -> Option<Value> {
         match self.read {
             Read::Gateway(read) => Some(read(config)),
-            Read::Caller(_) | Read::Agent(_) => None,
+            Read::Caller(_) | Read::Enrolment(_) | Read::Agent(_) => None,
         }
     }
 
@@ -193,7 +202,7 @@ impl Key {
     pub fn of_agent(&self, agent: &Agent) -> Option<Value> {
         match self.read {
             Read::Agent(read) => Some(read(agent)),
-            Read::Gateway(_) | Read::Caller(_) => None,
+            Read::Gateway(_) | Read::Caller(_) | Read::Enrolment(_) => None,
         }
     }
 
@@ -201,7 +210,15 @@ impl Key {
     pub fn of_caller(&self, caller: &Caller) -> Option<Value> {
         match self.read {
             Read::Caller(read) => Some(read(caller)),
-            Read::Gateway(_) | Read::Agent(_) => None,
+            Read::Gateway(_) | Read::Enrolment(_) | Read::Agent(_) => None,
+        }
+    }
+
+    /// Its value for one enrolment, if they have it.
+    pub fn of_enrolment(&self, enrolment: &Enrolment) -> Option<Value> {
+        match self.read {
+            Read::Enrolment(read) => Some(read(enrolment)),
+            Read::Gateway(_) | Read::Caller(_) | Read::Agent(_) => None,
         }
     }
 }

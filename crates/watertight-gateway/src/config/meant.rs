@@ -1,5 +1,7 @@
 //! What it means: units, secrets and rules. Every mistake is collected with its place, so that one run shows all.
 
+pub(crate) mod enrolment;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
@@ -45,14 +47,16 @@ pub(super) fn config(
     env: Env<'_>,
 ) -> Result<Config, Vec<Problem>> {
     let mut judge = Judge { env, dir, problems: relations::problems(&file) };
-    let (key, tokens) = (key(&file, dir), tokens(&file, dir));
+    let (key, tokens, store) = (key(&file, dir), tokens(&file, dir), store(&file, dir));
     // One that is configured with a mistake is still one that callers may be given.
     let named: BTreeSet<AgentId> = file.agents.keys().map(|name| AgentId::new(name.as_ref())).collect();
-    let agents: BTreeMap<AgentId, Agent> =
+    let mut agents: BTreeMap<AgentId, Agent> =
         file.agents.into_iter().filter_map(|(name, agent)| judge.agent(name, agent)).collect();
     let callers = judge.callers(file.callers, &named);
+    let enrolments = judge.enrolments(file.enrolment, &callers, &agents);
+    let found = judge.registered(file.store.path.as_ref(), &store, &enrolments, &mut agents);
     let has_tokens = judge.has_tokens(file.tokens.as_ref(), &tokens);
-    let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty() && !has_tokens);
+    let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty() && enrolments.is_empty() && !has_tokens);
     let max_delegations = judge.count(file.server.max_delegations.as_ref(), 1, 100_000) as usize;
     let max_behind = judge.count(file.server.max_behind.as_ref(), 0, 64) as usize;
     let max_queued_per_tenant = judge.count(file.server.max_queued_per_tenant.as_ref(), 1, 100_000) as usize;
@@ -76,7 +80,7 @@ pub(super) fn config(
         key,
         tokens,
         has_tokens,
-        store: dir.join(file.store.path.as_ref().map_or("data", |path| path.as_ref())),
+        store,
         kept,
         public_url,
         trusted_proxies,
@@ -97,7 +101,10 @@ pub(super) fn config(
             window: judge.span(file.limits.agent_messages_window.as_ref(), rate::Params::default().window),
         },
         callers,
+        enrolments,
         agents,
+        registered: found.records,
+        overruled: found.overruled,
         places: Places::default(),
     };
     judge.problems.sort_by_key(|problem| problem.span.start);
@@ -106,11 +113,16 @@ pub(super) fn config(
 
 pub(super) fn key(file: &written::File, dir: &Path) -> KeyFile {
     let path = dir.join(file.key.as_ref().map_or("watertight.key", |key| key.as_ref()));
-    KeyFile { path, required: file.key.is_some() }
+    // A token that is given out has to count after a restart too.
+    KeyFile { path, required: file.key.is_some() || !file.enrolment.is_empty() }
 }
 
 pub(super) fn tokens(file: &written::File, dir: &Path) -> PathBuf {
     dir.join(file.tokens.as_ref().map_or("tokens.json", |path| path.as_ref()))
+}
+
+pub(super) fn store(file: &written::File, dir: &Path) -> PathBuf {
+    dir.join(file.store.path.as_ref().map_or("data", |path| path.as_ref()))
 }
 
 impl Judge<'_> {

@@ -31,8 +31,9 @@ pub struct MayCall {
 pub fn may_call(config: &Config) -> Vec<MayCall> {
     let rules = config.rules();
     let mut all: Vec<Who> = config.callers.iter().map(of_caller).collect();
-    all.extend(tokens::read(&config.tokens).unwrap_or_default().iter().map(tokens::of_stored));
-    if all.is_empty() {
+    let held = tokens::read(&config.tokens).unwrap_or_default();
+    all.extend(held.iter().map(tokens::of_stored).filter(|who| config.stands(who)));
+    if all.is_empty() && config.is_open() {
         all.push(of_this_machine());
     }
     let row = |who: Who| MayCall {

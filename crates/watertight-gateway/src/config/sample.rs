@@ -10,8 +10,8 @@ pub const MARK: &str = "#: ";
 /// Where the explanation of a setting begins, and the longest line.
 const COLUMN: usize = 40;
 const WIDTH: usize = 120;
-/// The agent and the caller that stand in examples.
-const NAMES: [(&str, &str); 2] = [("agents.*", "hotels"), ("callers.*", "travel")];
+/// The names that stand in examples.
+const NAMES: [(&str, &str); 3] = [("agents.*", "hotels"), ("callers.*", "travel"), ("enrolment.*", "crew")];
 /// What is worth looking at first for an agent of one's own. Headers are not: an example of a secret would ask for it.
 const FIRST: [&str; 4] = ["max_in_flight", "max_waiting", "max_wait", "budget"];
 
@@ -41,7 +41,7 @@ fn own((name, url): &(String, String)) -> String {
     format!("\n[agents.{}]\nurl = {}\n{lines}", keys::dotted(std::slice::from_ref(name)), quoted(url))
 }
 
-/// A table with all its keys; those of agents and callers as an example, commented out as a whole.
+/// A table with all its keys; those under chosen names as an example, commented out as a whole.
 fn table(section: &Section) -> String {
     let example = NAMES.iter().find(|(path, _)| section.path.starts_with(path));
     let head = match (section.path, example) {

@@ -90,9 +90,9 @@ pub fn without(config: &Config, name: &str) -> Option<Without> {
     let rules = config.rules();
     let may = |caller: &&super::Caller| rules.judge(&caller.as_asked(&caller.only()), id).is_ok();
     let mut callers: Vec<String> = config.callers.iter().filter(may).map(|caller| caller.name.clone()).collect();
-    if config.has_tokens {
+    if config.has_holders() {
         callers.push("who holds a token for it (watertight token list)".to_owned());
-    } else if config.callers.is_empty() {
+    } else if config.is_open() {
         callers.push("everybody on this machine (no callers are configured)".to_owned());
     }
     let case = Case::of(agent);

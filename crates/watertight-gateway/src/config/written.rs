@@ -26,6 +26,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) callers: BTreeMap<Text, Caller>,
     #[serde(default)]
+    pub(super) enrolment: BTreeMap<Text, Enrolment>,
+    #[serde(default)]
     pub(super) agents: BTreeMap<Text, Agent>,
 }
 
@@ -92,6 +94,16 @@ pub(super) struct Caller {
     pub(super) outbox: Option<bool>,
     #[serde(default)]
     pub(super) operator: bool,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Enrolment {
+    pub(super) secret: Option<Text>,
+    pub(super) tenant: Option<Text>,
+    pub(super) parent: Option<Text>,
+    pub(super) max_agents: Option<Spanned<u32>>,
+    pub(super) allow: Option<Vec<Text>>,
 }
 
 #[derive(Deserialize, Debug)]

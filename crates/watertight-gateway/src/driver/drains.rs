@@ -5,13 +5,15 @@
 //! written is told to who asked.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use watertight_engine::ids::AgentId;
 use watertight_policy::time::Time;
+
+use crate::replace::replace;
 
 const FILE: &str = "draining.json";
 
@@ -72,16 +74,7 @@ fn read(file: &Path) -> io::Result<BTreeMap<AgentId, Time>> {
 
 fn write(file: &Path, all: &BTreeMap<AgentId, Time>) -> io::Result<()> {
     let all: BTreeMap<&str, u64> = all.iter().map(|(agent, until)| (agent.as_str(), until.as_micros())).collect();
-    let new = file.with_extension("new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut written = options.open(&new)?;
-    written.write_all(&serde_json::to_vec(&all).map_err(io::Error::other)?)?;
-    written.sync_all()?;
-    fs::rename(&new, file)?;
-    file.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    replace(file, &serde_json::to_vec(&all).map_err(io::Error::other)?)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) async fn reset_breaker(router: &Router, agent: &AgentId) -> Response<
     json_response(StatusCode::OK, json!({"agent": agent.as_str(), "breaker": {"state": "admitting"}}).to_string())
 }
 
-fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
+pub(super) fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
     let breaker = &stats.breaker;
     let mut out = json!({
         "agent": stats.agent.as_str(),
@@ -68,6 +68,11 @@ fn one(router: &Router, stats: &AgentStats, now: Time) -> Value {
             "mayCall": may_call,
         });
         out.insert("access".to_owned(), access);
+    }
+    if let Some(out) = out.as_object_mut() {
+        let enrolment = router.enrolment(&stats.agent);
+        out.insert("registered".to_owned(), json!(enrolment.is_some()));
+        out.extend(enrolment.map(|by| ("enrolment".to_owned(), json!(by))));
     }
     let configured = router.agent(&stats.agent);
     if let (Some(out), Some(agent)) = (out.as_object_mut(), configured) {

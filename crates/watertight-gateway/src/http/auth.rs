@@ -5,7 +5,7 @@
 //! points here. With callers or tokens, a bearer token tells who calls. Tokens are compared as keyed hashes: the
 //! configured ones in constant time, against all callers, those of the token file by a look-up of the hash.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use watertight_policy::access;
 use watertight_policy::reason::Reason;
 
 use crate::clock::Clock;
-use crate::config::{Caller, InstanceKey};
+use crate::config::{Caller, Config, Enrolment, InstanceKey};
 use crate::tokens::{Scope, Tokens};
 
 /// Judges requests.
@@ -25,6 +25,10 @@ use crate::tokens::{Scope, Tokens};
 pub struct Auth {
     key: InstanceKey,
     known: Vec<Known>,
+    /// The hashes of the secrets of those who may register agents, with their names.
+    enrolments: Vec<([u8; 32], String)>,
+    /// The ids of the tokens of agents that registered, as long as they are.
+    registered: BTreeMap<AgentId, String>,
     tokens: Arc<Tokens>,
     clock: Clock,
     /// The host of the configured public URL: a proxy on this machine may be reached by it.
@@ -50,6 +54,8 @@ pub struct Who {
     pub agent: Option<AgentId>,
     /// Where it is told of what it delegated.
     pub outbox: Outbox,
+    /// Of an agent that registered itself: the id of its token.
+    pub(crate) enrolled: Option<String>,
     /// What it may do.
     pub scopes: BTreeSet<Scope>,
 }
@@ -96,15 +102,9 @@ const FOREIGN_ORIGIN: Denied = Denied {
 };
 
 impl Auth {
-    /// Knows these callers and tokens; none of either means this machine's users.
-    pub fn new(
-        key: InstanceKey,
-        callers: &[Caller],
-        tokens: Arc<Tokens>,
-        clock: Clock,
-        public_url: Option<&str>,
-        local_outbox: bool,
-    ) -> Auth {
+    /// Knows these callers and tokens, and who may register; none of them means this machine's users. The callers may be more
+    /// than the configuration's: an agent that leaves is known to those who could call it.
+    pub fn new(key: InstanceKey, callers: &[Caller], tokens: Arc<Tokens>, clock: Clock, config: &Config) -> Auth {
         let known = callers
             .iter()
             .map(|caller| Known {
@@ -112,14 +112,19 @@ impl Auth {
                 who: Arc::new(of_caller(caller)),
             })
             .collect();
-        let public_host = public_url.and_then(|url| url.parse::<Uri>().ok()?.host().map(str::to_owned));
-        let everybody = Arc::new(Who { outbox: outbox_of(Some(local_outbox), None), ..of_this_machine() });
-        Auth { key, known, tokens, clock, public_host, everybody }
+        let public_host =
+            config.public_url.as_deref().and_then(|url| url.parse::<Uri>().ok()?.host().map(str::to_owned));
+        let everybody = Arc::new(Who { outbox: outbox_of(Some(config.local_outbox), None), ..of_this_machine() });
+        let hashed = |one: &Enrolment| (key.mac("bearer", one.secret.expose().as_bytes()), one.name.clone());
+        let enrolments = config.enrolments.iter().map(hashed).collect();
+        let registered = config.registered.iter().filter(|(name, _)| config.is_registered(name));
+        let registered = registered.map(|(name, record)| (name.clone(), record.token.clone())).collect();
+        Auth { key, known, enrolments, registered, tokens, clock, public_host, everybody }
     }
 
     /// Whether everybody on this machine may call.
     pub fn is_open(&self) -> bool {
-        self.known.is_empty() && self.tokens.is_open()
+        self.known.is_empty() && self.enrolments.is_empty() && self.tokens.is_open()
     }
 
     /// Who sent this request, if it may call agents.
@@ -147,7 +152,30 @@ impl Auth {
         // A token may have been hashed with a key that another one is about to replace.
         let now = self.clock.now();
         let mut hashes = self.key.macs("bearer", token);
-        hashes.find_map(|hash| self.tokens.holder(&hash, now)).ok_or(BAD_TOKEN)
+        hashes.find_map(|hash| self.tokens.holder(&hash, now)).filter(|who| self.stands(who)).ok_or(BAD_TOKEN)
+    }
+
+    /// The token of an agent that registered counts as long as the agent is registered, with this one.
+    fn stands(&self, who: &Who) -> bool {
+        let Some(token) = &who.enrolled else { return true };
+        who.agent.as_ref().and_then(|agent| self.registered.get(agent)) == Some(token)
+    }
+
+    /// Whether anybody may register agents.
+    pub fn enrols(&self) -> bool {
+        !self.enrolments.is_empty()
+    }
+
+    /// The enrolment whose secret is shown.
+    pub fn enrolment(&self, headers: &HeaderMap) -> Option<&str> {
+        let hash = self.key.mac("bearer", bearer(headers)?);
+        let mut found = None;
+        for (known, name) in &self.enrolments {
+            if bool::from(known.ct_eq(&hash)) {
+                found = Some(name.as_str());
+            }
+        }
+        found
     }
 
     /// Who sent this request, if it is an operator.
@@ -212,6 +240,7 @@ pub(crate) fn of_caller(caller: &Caller) -> Who {
         agents: caller.only(),
         agent: caller.agent.clone(),
         outbox: outbox_of(caller.outbox, caller.agent.as_ref()),
+        enrolled: None,
         scopes: match caller.operator {
             true => BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]),
             false => BTreeSet::from([Scope::Caller]),
@@ -223,7 +252,7 @@ pub(crate) fn of_caller(caller: &Caller) -> Who {
 pub(crate) fn of_this_machine() -> Who {
     let principal = Principal { tenant: "local".into(), caller: "local".into() };
     let scopes = BTreeSet::from([Scope::Caller, Scope::Operator, Scope::Admin]);
-    Who { principal, agents: None, agent: None, outbox: Outbox::None, scopes }
+    Who { principal, agents: None, agent: None, outbox: Outbox::None, enrolled: None, scopes }
 }
 
 /// An agent has one unless it is told otherwise, and anybody else if it is.
@@ -258,6 +287,23 @@ mod tests {
         Clock::anchored(watertight_policy::time::Time::from_millis(1))
     }
 
+    fn config(text: &str) -> Config {
+        Config::parse("w.toml", text, std::path::Path::new("/here"), None, &|_| Some("s3cret".to_owned())).unwrap()
+    }
+
+    #[test]
+    fn an_enrolment_opens_one_door_and_closes_the_others() {
+        let config = config("[enrolment.crew]\nsecret = \"env:S\"\n");
+        let auth = Auth::new(InstanceKey::generate().unwrap(), &[], Tokens::none(), clock(), &config);
+        let bearer = |token: &str| headers(&[("host", "localhost"), ("authorization", &format!("Bearer {token}"))]);
+        assert_eq!(auth.enrolment(&bearer("s3cret")), Some("crew"));
+        assert_eq!((auth.enrolment(&bearer("s3cres")), auth.enrolment(&HeaderMap::new())), (None, None));
+        assert!(auth.enrols() && !auth.is_open());
+        let uri = Uri::from_static("/");
+        assert_eq!(auth.who(&uri, &bearer("s3cret")), Err(BAD_TOKEN));
+        assert_eq!(auth.who(&uri, &headers(&[("host", "localhost")])), Err(NO_TOKEN));
+    }
+
     fn closed() -> Auth {
         let caller = |name: &str, operator, agents| Caller {
             name: name.to_owned(),
@@ -270,7 +316,7 @@ mod tests {
             outbox: None,
         };
         let callers = [caller("alice", false, Some(vec![AgentId::new("hotels")])), caller("ops", true, None)];
-        Auth::new(InstanceKey::generate().unwrap(), &callers, Tokens::none(), clock(), None, false)
+        Auth::new(InstanceKey::generate().unwrap(), &callers, Tokens::none(), clock(), &config(""))
     }
 
     #[test]
@@ -303,14 +349,8 @@ mod tests {
 
     #[test]
     fn without_callers_only_this_machine_gets_in() {
-        let auth = Auth::new(
-            InstanceKey::generate().unwrap(),
-            &[],
-            Tokens::none(),
-            clock(),
-            Some("https://agents.example/base"),
-            false,
-        );
+        let config = config("[server]\npublic_url = \"https://agents.example/base\"\n");
+        let auth = Auth::new(InstanceKey::generate().unwrap(), &[], Tokens::none(), clock(), &config);
         let uri = Uri::from_static("/");
         let ask =
             |pairs: &[(&'static str, &str)]| auth.caller(&uri, &headers(pairs)).map(|who| who.is(Scope::Operator));

@@ -13,6 +13,9 @@ pub(super) enum Route<'a> {
     Ready,
     Metrics,
     Agents,
+    Register,
+    Agent(&'a str),
+    Dismiss(&'a str),
     ResetBreaker(&'a str),
     Drain(&'a str),
     Resume(&'a str),
@@ -82,6 +85,7 @@ pub(super) struct Door {
 
 const GET: &[&str] = &["GET", "HEAD"];
 const POST: &[&str] = &["POST"];
+const DELETE: &[&str] = &["DELETE"];
 
 const fn door(
     methods: &'static [&'static str],
@@ -121,6 +125,9 @@ pub(super) const DOORS: &[Door] = &[
     door(POST, "/v1/delegations/{task}/redrive", Words::No, |[task, _]| Route::Redrive(task)),
     door(POST, "/v1/delegations/{task}/drop", Words::No, |[task, _]| Route::Drop(task)),
     door(GET, "/v1/agents", Words::Fields, |_| Route::Agents),
+    door(POST, "/v1/agents", Words::No, |_| Route::Register),
+    door(GET, "/v1/agents/{agent}", Words::Fields, |[agent, _]| Route::Agent(agent)),
+    door(DELETE, "/v1/agents/{agent}", Words::No, |[agent, _]| Route::Dismiss(agent)),
     door(GET, "/v1/agents/{agent}/queue", Words::No, |[agent, _]| Route::Queue(agent)),
     door(POST, "/v1/agents/{agent}/breaker/reset", Words::No, |[agent, _]| Route::ResetBreaker(agent)),
     door(POST, "/v1/agents/{agent}/drain", Words::No, |[agent, _]| Route::Drain(agent)),
@@ -193,6 +200,9 @@ mod tests {
             (Method::POST, "/agents/hotels/", Found::Door(Route::Rpc("hotels"))),
             (Method::GET, "/agents/hotels/.well-known/agent-card.json", Found::Door(Route::Card("hotels"))),
             (Method::GET, "/v1/agents", Found::Door(Route::Agents)),
+            (Method::POST, "/v1/agents", Found::Door(Route::Register)),
+            (Method::GET, "/v1/agents/fx", Found::Door(Route::Agent("fx"))),
+            (Method::DELETE, "/v1/agents/fx", Found::Door(Route::Dismiss("fx"))),
             (Method::POST, "/v1/agents/fx/breaker/reset", Found::Door(Route::ResetBreaker("fx"))),
             (Method::POST, "/v1/agents/fx/drain", Found::Door(Route::Drain("fx"))),
             (Method::GET, "/v1/agents/fx/queue", Found::Door(Route::Queue("fx"))),

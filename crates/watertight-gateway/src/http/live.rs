@@ -7,6 +7,8 @@
 //! Assumes that the limits of the listener and the store are given once: keys that only they use are compared with
 //! what the process began with, and named as waiting for a restart.
 
+pub(super) mod enrol;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -15,6 +17,7 @@ use std::time::SystemTime;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use watertight_engine::ids::AgentId;
 use watertight_policy::time::Time;
@@ -23,7 +26,8 @@ use super::body::{Body, Intake};
 use super::router::Router;
 use super::server::Service;
 use crate::access::Grants;
-use crate::config::{Agent, Caller, Config, InstanceKey, changes, effective, waiting};
+use crate::agents::Guard;
+use crate::config::{Agent, Caller, Config, InstanceKey, changes, effective, enrolment, waiting};
 use crate::handle::Handle;
 use crate::tokens::Tokens;
 
@@ -56,7 +60,17 @@ pub struct Live {
     source: Arc<Source>,
     common: Common,
     me: Weak<Live>,
+    /// Agents that registered and left, and by which enrolment they came.
+    left: Mutex<BTreeMap<AgentId, String>>,
+    /// For those who are registering.
+    seats: Arc<Semaphore>,
+    /// For lookups of where they are.
+    names: Arc<Semaphore>,
 }
+
+/// Registrations at once; one more is refused. Name lookups at once; those take a thread each.
+const SEATS: usize = 64;
+const LOOKUPS: usize = 4;
 
 #[derive(Clone)]
 struct State {
@@ -93,6 +107,7 @@ pub struct Reloaded {
 impl Live {
     /// Serves by this configuration, until another is read from the source. `draining` turns readiness off.
     pub fn new(config: Config, source: Source, common: Common) -> Arc<Live> {
+        told_overruled(&config);
         let config = Arc::new(config);
         let state = State {
             began: config.clone(),
@@ -117,6 +132,9 @@ impl Live {
             source: Arc::new(source),
             common,
             me: me.clone(),
+            left: Mutex::default(),
+            seats: Arc::new(Semaphore::new(SEATS)),
+            names: Arc::new(Semaphore::new(LOOKUPS)),
         })
     }
 
@@ -145,8 +163,18 @@ impl Live {
 
     async fn take_next(&self) -> Result<Reloaded, String> {
         let source = self.source.clone();
-        let next = tokio::task::spawn_blocking(move || source()).await.map_err(|e| e.to_string())??;
-        let next = Arc::new(next);
+        let mut next = tokio::task::spawn_blocking(move || source()).await.map_err(|e| e.to_string())??;
+        let state = self.state();
+        if next.store != state.began.store {
+            // Those of the store that the next start will have are not registered here.
+            next = next.with_registered(&state.current.registered)?;
+        }
+        told_overruled(&next);
+        self.put(Arc::new(next)).await
+    }
+
+    /// Lets it take the place of the one in force.
+    async fn put(&self, next: Arc<Config>) -> Result<Reloaded, String> {
         let before = self.state();
         // First the cell, then the door: whoever is let in finds the walls that it is told of.
         self.common.handle.limit(next.cell());
@@ -187,9 +215,28 @@ impl Live {
             "loadedAgeMs": now.since(state.taken).as_millis(),
             "pendingRestart": waiting(&state.began, &state.current),
             "refused": refused,
+            "registered": state.current.registered.keys().filter(|name| state.current.is_registered(name))
+                .map(AgentId::as_str).collect::<Vec<_>>(),
+            "overruled": state.current.overruled.iter().map(AgentId::as_str).collect::<Vec<_>>(),
             "leaving": state.leaving.keys().map(AgentId::as_str).collect::<Vec<_>>(),
             "config": effective(&state.began, &state.current),
         })
+    }
+
+    /// A place for one that registers, if there is one.
+    pub(super) fn seat(&self) -> Option<OwnedSemaphorePermit> {
+        self.seats.clone().try_acquire_owned().ok()
+    }
+
+    pub(super) fn names(&self) -> &Arc<Semaphore> {
+        &self.names
+    }
+
+    /// Where an agent may be that comes by this enrolment, or is there.
+    pub(super) fn guard(&self, by: Option<&str>, agent: &AgentId) -> Guard {
+        let config = self.state().current;
+        let by = by.or_else(|| config.registered.get(agent).map(|record| record.enrolment.as_str()));
+        Guard::of_agents(enrolment::allowed(&config.enrolments, by.unwrap_or("")))
     }
 
     fn router(&self) -> Arc<Router> {
@@ -252,6 +299,13 @@ impl State {
             .as_ref()
             .map(|agents| agents.iter().chain(leaving.keys().filter(could)).cloned().collect::<Vec<_>>());
         Caller { agents, ..caller.clone() }
+    }
+}
+
+/// Whoever reads the log learns why an agent that registered is not called.
+fn told_overruled(config: &Config) {
+    for agent in &config.overruled {
+        tracing::warn!(%agent, "it registered, and is in the configuration too: that one counts, and its token opens nothing");
     }
 }
 

@@ -27,7 +27,7 @@ use super::mcp::Mcp;
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, delegations, drain, inbox, outbox, queue, redrive, reload, rest, rpc, workspaces};
+use super::{api, cards, delegations, drain, inbox, outbox, queue, redrive, registry, reload, rest, rpc, workspaces};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -40,6 +40,8 @@ pub(super) struct Router {
     agents: BTreeMap<AgentId, Agent>,
     /// No longer configured: what they have can be followed to its end.
     leaving: BTreeMap<AgentId, Agent>,
+    /// Those of the agents that registered themselves, and by which enrolment.
+    registered: BTreeMap<AgentId, String>,
     intake: Intake,
     public: Public,
     since: SystemTime,
@@ -60,16 +62,15 @@ impl Router {
         live: Weak<Live>,
     ) -> Router {
         Router {
-            auth: Auth::new(
-                common.key.clone(),
-                callers,
-                common.tokens.clone(),
-                common.handle.clock(),
-                config.public_url.as_deref(),
-                config.local_outbox,
-            ),
+            auth: Auth::new(common.key.clone(), callers, common.tokens.clone(), common.handle.clock(), config),
             agents: config.agents.clone(),
             leaving: leaving.clone(),
+            registered: config
+                .registered
+                .iter()
+                .filter(|(name, _)| config.is_registered(name))
+                .map(|(name, record)| (name.clone(), record.enrolment.clone()))
+                .collect(),
             intake,
             public: Public::new(config.public_url.as_deref(), &config.trusted_proxies, &common.listening),
             handle: common.handle.clone(),
@@ -103,6 +104,16 @@ impl Router {
         !self.agents.contains_key(name) && self.leaving.contains_key(name)
     }
 
+    /// Whether it is an agent of the configuration in force, and not one that leaves.
+    pub(super) fn is_served(&self, name: &AgentId) -> bool {
+        self.agents.contains_key(name)
+    }
+
+    /// The enrolment of an agent that registered itself.
+    pub(super) fn enrolment(&self, name: &AgentId) -> Option<&str> {
+        self.registered.get(name).map(String::as_str)
+    }
+
     async fn route(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
@@ -117,6 +128,21 @@ impl Router {
             Route::Ready => self.ready(),
             Route::Metrics => self.operated(&head.uri, &head.headers, || self.metrics()),
             Route::Agents => self.operated(&head.uri, &head.headers, || api::agents(self)),
+            Route::Register => match self.registrant(&head) {
+                Ok(by) => match self.intake.read(&head.headers, body).await {
+                    Ok(body) => registry::register(self, by, &body).await,
+                    Err(untaken) => plain(&self.untaken(untaken)),
+                },
+                Err(problem) => plain(&problem),
+            },
+            Route::Agent(agent) => match self.auth.who(&head.uri, &head.headers) {
+                Ok(who) => registry::show(self, &who, &AgentId::new(agent)).await,
+                Err(denied) => plain(&refused(denied)),
+            },
+            Route::Dismiss(agent) => match self.auth.who(&head.uri, &head.headers) {
+                Ok(who) => registry::dismiss(self, &who, AgentId::new(agent)).await,
+                Err(denied) => plain(&refused(denied)),
+            },
             Route::ResetBreaker(agent) => match self.auth.operator(&head.uri, &head.headers) {
                 Ok(_) => api::reset_breaker(self, &AgentId::new(agent)).await,
                 Err(denied) => plain(&refused(denied)),
@@ -314,6 +340,20 @@ impl Router {
     fn worker(&self, head: &Parts) -> Result<AgentId, Problem> {
         let who = self.auth.caller(&head.uri, &head.headers).map_err(refused)?;
         inbox::agent(&self.handle, &who)
+    }
+
+    /// By what an agent comes that registers: an enrolment's secret, or its own token.
+    fn registrant(&self, head: &Parts) -> Result<registry::By, Problem> {
+        if let Some(enrolment) = self.auth.enrolment(&head.headers) {
+            return Ok(registry::By::Enrolment(enrolment.to_owned()));
+        }
+        match self.auth.who(&head.uri, &head.headers) {
+            Ok(who) if who.enrolled.is_some() => Ok(registry::By::Token(who)),
+            // Whatever is shown, and to whomever: there is nothing that would let anybody in.
+            Ok(_) | Err(_) if !self.auth.enrols() => Err(registry::nobody_enrols()),
+            Ok(who) => Ok(registry::By::Token(who)),
+            Err(denied) => Err(refused(denied)),
+        }
     }
 
     /// Until then there is something to wait for.

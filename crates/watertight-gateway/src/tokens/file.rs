@@ -1,14 +1,15 @@
 //! The token file: read whole, written whole under another name and renamed, so that a reader sees the old one or the
 //! new one. Two writers wait for each other at a lock beside it. No token is in it, only hashes under the instance key.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::Scope;
+use crate::replace::{beside, private, replace};
 
 /// More is a mistake, or an attack on our memory.
 const MAX_TOKENS: usize = 10_000;
@@ -40,6 +41,9 @@ pub struct Stored {
     /// From when on it is not good any more, RFC 3339; `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
+    /// Of an agent that registered itself: which enrolment let it in. It counts as long as the agent is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrolment: Option<String>,
     /// Its hash under the instance key, in hex.
     pub hash: String,
 }
@@ -84,13 +88,8 @@ pub fn edit<T>(path: &Path, change: impl FnOnce(&mut Vec<Stored>) -> io::Result<
     }
     let mut text = serde_json::to_vec_pretty(&Written { version: 1, tokens }).map_err(io::Error::other)?;
     text.push(b'\n');
-    let new = beside(path, ".new");
-    let mut file = private().truncate(true).open(&new)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
     // A revocation must survive a loss of power too.
-    File::open(path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))?.sync_all()?;
+    replace(path, &text)?;
     Ok(done)
 }
 
@@ -135,20 +134,6 @@ fn lock(path: &Path) -> io::Result<File> {
         }
     }
     Err(io::Error::new(io::ErrorKind::WouldBlock, format!("{} is held by another process", path.display())))
-}
-
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
 }
 
 fn wrong(what: String) -> io::Error {

@@ -1,13 +1,14 @@
 //! `watertight agents` and `watertight breaker`: what traffic meets at each agent, and how many slots it needs.
 
 mod drain;
+mod register;
 
 use std::time::Duration;
 
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::args::{AgentsArgs, BreakerArgs, BreakerCommand};
+use super::args::{AgentsArgs, AgentsCommand, BreakerArgs, BreakerCommand, Gateway};
 use super::client::{Client, is_name};
 use super::exit::{Code, Failure};
 use super::output::{self, safe_line};
@@ -15,11 +16,20 @@ use super::screen::{self, Frame};
 use super::table::{Cell, Step, Tone, duration, fitted, wrapped};
 
 pub(super) async fn run(args: AgentsArgs) -> Result<Code, Failure> {
-    if let Some(command) = args.command {
-        return drain::run(command).await;
+    match args.command {
+        None => show(args.name.as_deref(), args.watch, &args.gateway).await,
+        Some(AgentsCommand::List { gateway }) => show(None, None, &gateway).await,
+        Some(AgentsCommand::Register(args)) => register::register(args).await,
+        Some(AgentsCommand::Remove { agent, gateway }) => register::remove(&agent, &gateway).await,
+        Some(AgentsCommand::Drain { agent, timeout, wait, gateway }) => {
+            drain::drain(&agent, timeout, wait, &gateway).await
+        }
+        Some(AgentsCommand::Resume { agent, gateway }) => drain::resume(&agent, &gateway).await,
     }
-    let client = Client::new(&args.gateway)?;
-    let (name, color) = (args.name.as_deref(), output::wants_color());
+}
+
+async fn show(name: Option<&str>, watch: Option<u64>, gateway: &Gateway) -> Result<Code, Failure> {
+    let (client, color) = (Client::new(gateway)?, output::wants_color());
     let look = async || {
         let json = of(client.api(Method::GET, "/v1/agents").await?, name)?;
         let text = match (name, json["agents"].as_array()) {
@@ -28,11 +38,11 @@ pub(super) async fn run(args: AgentsArgs) -> Result<Code, Failure> {
         };
         Ok(Frame { text, json })
     };
-    if let Some(seconds) = args.watch {
-        return screen::watch(Duration::from_secs(seconds), args.gateway.json, look).await;
+    if let Some(seconds) = watch {
+        return screen::watch(Duration::from_secs(seconds), gateway.json, look).await;
     }
     let frame = look().await?;
-    match args.gateway.json {
+    match gateway.json {
         true => output::line(&frame.json.to_string()),
         false => output::out(&frame.text),
     }
@@ -126,6 +136,7 @@ fn one(agent: &Value, color: bool) -> String {
     let mut rows = vec![
         ("agent", text(&agent["agent"])),
         ("url", address(agent)),
+        ("registered", registered(agent)),
         ("state", state.tone.paint(&state.text, color)),
         ("card", card_in_full(agent)),
         ("interface", interface(agent)),
@@ -196,6 +207,12 @@ fn may_call(agent: &Value) -> String {
         (Some(true), Some(names)) if names.is_empty() => "nobody".to_owned(),
         (Some(true), Some(names)) => names,
     }
+}
+
+/// By whom it was let in; nothing if it is in the configuration.
+fn registered(agent: &Value) -> String {
+    let by = text(&agent["enrolment"]);
+    if by.is_empty() { by } else { format!("by itself, let in by {by}") }
 }
 
 /// How the hook went the last time; nothing if it was never called.

@@ -15,7 +15,7 @@ use crate::demo;
 pub(super) use config::{CheckArgs, ConfigArgs, ConfigCommand, InitArgs};
 pub(super) use operate::{
     AgentsArgs, AgentsCommand, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, QueueArgs,
-    QueueCommand, TokenArgs, TokenCommand,
+    QueueCommand, RegisterArgs, TokenArgs, TokenCommand,
 };
 pub(super) use results::{Format, McpArgs, OutboxArgs, RelayArgs};
 pub(super) use send::{Part, SendArgs};

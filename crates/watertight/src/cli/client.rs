@@ -112,6 +112,11 @@ pub(super) type Outcome = Result<Value, RpcError>;
 
 impl Client {
     pub(super) fn new(gateway: &Gateway) -> Result<Client, Failure> {
+        Client::with_token(gateway, gateway.token_file.as_deref())
+    }
+
+    /// The same with what another file holds.
+    pub(super) fn with_token(gateway: &Gateway, file: Option<&Path>) -> Result<Client, Failure> {
         let base = gateway.url.clone().or_else(url_from_environment);
         let base = base.unwrap_or_else(|| "http://127.0.0.1:7420".to_owned()).trim_end_matches('/').to_owned();
         if !base.starts_with("http://") {
@@ -122,7 +127,7 @@ impl Client {
             };
             return Err(Failure::usage(format!("{base}: {text}")));
         }
-        let token = gateway.token_file.as_deref().map(read_token).transpose()?;
+        let token = file.map(read_token).transpose()?;
         Ok(Client { http: Http::builder(TokioExecutor::new()).build_http(), base, token })
     }
 
@@ -315,7 +320,7 @@ fn outcome(body: &Value) -> Result<Outcome, Failure> {
 }
 
 fn read_token(path: &Path) -> Result<String, Failure> {
-    let wrong = |what: &str| Failure::usage(format!("--token-file {}: {what}", path.display()));
+    let wrong = |what: &str| Failure::usage(format!("the file {}: {what}", path.display()));
     let text = fs::read_to_string(path).map_err(|e| wrong(&e.to_string()))?;
     match text.trim() {
         "" => Err(wrong("it is empty")),

@@ -44,6 +44,7 @@ fn make(files: &Files, new: &NewToken, as_json: bool) -> Result<Code, Failure> {
         agent: new.agent.clone(),
         created: time::write(now),
         expires: new.expires.map(|span| time::write(now.saturating_add_unsigned(span.as_millis()))),
+        enrolment: None,
         hash: tokens::hash(&key, &token),
     };
     let kept = stored.clone();

@@ -301,6 +301,15 @@ impl Tasks {
 /// One request to a door: who asks, how, where, with what.
 type Request = (&'static str, &'static str, String, Value);
 
+/// The path of a door; with the method, where the path has another door that is looked through.
+fn name(door: &Value) -> String {
+    let (path, method) = (door["path"].as_str().unwrap(), door["methods"].as_str().unwrap());
+    match (path, method) {
+        ("/v1/agents", "POST") | ("/v1/agents/{agent}", "DELETE") => format!("{method} {path}"),
+        _ => path.to_owned(),
+    }
+}
+
 /// How a door is driven. A door that is not known here has to be.
 fn requests(door: &str, tasks: &Tasks, work: &Value, n: usize) -> Vec<Request> {
     let rpc = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
@@ -380,6 +389,9 @@ fn requests(door: &str, tasks: &Tasks, work: &Value, n: usize) -> Vec<Request> {
             vec![("boss", "POST", format!("/v1/delegations/{}/drop", tasks.done), json!({"why": "a test"}))]
         }
         "/v1/agents" => get("/v1/agents".into()),
+        "/v1/agents/{agent}" => get("/v1/agents/work".into()),
+        "POST /v1/agents" => vec![("boss", "POST", "/v1/agents".into(), json!({"id": "other", "fetches": true}))],
+        "DELETE /v1/agents/{agent}" => vec![("boss", "DELETE", "/v1/agents/nobody".into(), Value::Null)],
         "/v1/agents/{agent}/queue" => get("/v1/agents/work/queue".into()),
         "/v1/agents/{agent}/breaker/reset" => {
             vec![("boss", "POST", "/v1/agents/work/breaker/reset".into(), Value::Null)]
@@ -412,7 +424,8 @@ fn what_peers_say_leaves_by_every_door_as_the_door_says() {
         world.submit("boss", "crew", &world.hostile[n]);
         let mut work = Value::Null;
         for door in &doors {
-            let (path, words) = (door["path"].as_str().unwrap(), door["agentsWords"].as_str().unwrap());
+            let (path, words) = (name(door), door["agentsWords"].as_str().unwrap());
+            let path = path.as_str();
             for (who, method, at, body) in requests(path, &tasks, &work, n) {
                 if path == "/v1/outbox/stream" {
                     judge.http(path, words, &first_event(&world));
@@ -430,7 +443,8 @@ fn what_peers_say_leaves_by_every_door_as_the_door_says() {
         world.rpc("boss", "work", "CancelTask", &json!({"id": tasks.working}));
     }
     for door in &doors {
-        let (path, words) = (door["path"].as_str().unwrap(), door["agentsWords"].as_str().unwrap());
+        let (path, words) = (name(door), door["agentsWords"].as_str().unwrap());
+        let path = path.as_str();
         let seen = judge.seen.get(path).copied().unwrap_or_default();
         match words {
             "fields" => assert!(seen.fields >= HOSTILE.len(), "{path}: nothing of it came"),

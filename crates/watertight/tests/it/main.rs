@@ -42,6 +42,7 @@ mod push;
 mod queue;
 mod recovery;
 mod redrive;
+mod registry;
 mod relay;
 mod reload;
 mod reminder;

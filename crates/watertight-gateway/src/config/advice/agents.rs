@@ -75,7 +75,7 @@ impl One<'_, '_> {
         let is_it = |caller: &Caller| caller.agent.as_ref().is_some_and(|agent| agent.as_str() == self.name);
         if !self.agent.told {
             self.idle("results_cooldown", "with results = \"wait\" it is not told that results wait");
-        } else if !config.has_tokens && !config.callers.iter().any(is_it) {
+        } else if !config.has_holders() && !config.callers.iter().any(is_it) {
             self.idle("results", "no caller is this agent, so it has no outbox: set agent at its caller");
         }
     }
@@ -258,7 +258,7 @@ impl One<'_, '_> {
             0 => 1,
             _ => config.callers.iter().filter(|one| rules.judge(&one.as_asked(&one.only()), &agent).is_ok()).count(),
         };
-        if callers < CALLERS_FOR_CAP && !config.has_tokens {
+        if callers < CALLERS_FOR_CAP && !config.has_holders() {
             let text = format!("it counts from {CALLERS_FOR_CAP} callers on, and {callers} may call this agent");
             self.idle("breaker.caller_share", text);
         }

@@ -8,10 +8,11 @@ use watertight_engine::ids::AgentId;
 use super::super::{Invalid, MARK, sample, units, written};
 use super::*;
 
-const LEAST: &str = "[agents.a]\nurl = \"http://localhost/\"\n[callers.a]\ntoken = \"env:A\"\n";
+const LEAST: &str = "[agents.a]\nurl = \"http://localhost/\"\n[callers.a]\ntoken = \"env:A\"\n\
+    [enrolment.crew]\nsecret = \"env:B\"\n";
 
 fn parse(source: &str) -> Result<Config, Invalid> {
-    Config::parse("w.toml", source, Path::new("/here"), None, &|_| Some("a secret".to_owned()))
+    Config::parse("w.toml", source, Path::new("/here"), None, &|name| Some(format!("secret of {name}")))
 }
 
 /// A file that says one key, in a place where that is valid.
@@ -30,6 +31,11 @@ fn saying(key: &Key, value: &str) -> String {
             "[agents.hotels]\nurl = \"http://localhost/\"\n[callers.a]\n{}{line}\n",
             needed("token", "token = \"env:A\"\n")
         ),
+        "enrolment.*" if key.name() == "parent" => {
+            let above = format!("[agents.{}]\nurl = \"http://above/\"\n", value.trim_matches('"'));
+            format!("{above}[enrolment.crew]\nsecret = \"env:A\"\n{line}\n")
+        }
+        "enrolment.*" => format!("[enrolment.crew]\n{}{line}\n", needed("secret", "secret = \"env:A\"\n")),
         section => {
             let agent =
                 if section.starts_with("agents") { "[agents.hotels]\nurl = \"http://localhost/\"\n" } else { "" };
@@ -44,6 +50,7 @@ fn value(key: &Key, config: &Config) -> Value {
         Read::Gateway(read) => Some(read(config)),
         Read::Agent(read) => agent.map(read),
         Read::Caller(read) => config.callers.first().map(read),
+        Read::Enrolment(read) => config.enrolments.first().map(read),
     };
     found.unwrap_or_else(|| panic!("nobody has {}", key.path))
 }

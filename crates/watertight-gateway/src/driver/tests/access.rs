@@ -14,6 +14,7 @@ fn who(name: &str) -> Arc<Who> {
         agents: None,
         agent: None,
         outbox: Default::default(),
+        enrolled: None,
         scopes: BTreeSet::from([Scope::Caller]),
     })
 }
@@ -28,6 +29,7 @@ fn token_of(name: &str) -> Stored {
         agent: None,
         created: "2026-01-01T00:00:00.000Z".into(),
         expires: None,
+        enrolment: None,
         hash: "5f".repeat(32),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use watertight_policy::time::Span;
 
 use super::millis;
-use crate::cli::args::AgentsCommand;
+use crate::cli::args::Gateway;
 use crate::cli::client::{Client, is_name};
 use crate::cli::exit::{Code, Failure};
 use crate::cli::output;
@@ -15,34 +15,30 @@ use crate::cli::output;
 /// Between two looks at what still runs.
 const LOOK: Duration = Duration::from_millis(250);
 
-pub(super) async fn run(command: AgentsCommand) -> Result<Code, Failure> {
-    match command {
-        AgentsCommand::Drain { agent, timeout, wait, gateway } => {
-            is_name(&agent)?;
-            let client = Client::new(&gateway)?;
-            let asked = json!({ "timeout_s": timeout.as_secs_f64() }).to_string();
-            let done = client.api_with(Method::POST, &format!("/v1/agents/{agent}/drain"), Some(asked)).await?;
-            match gateway.json && !wait {
-                true => output::line(&done.to_string()),
-                false if !gateway.json => output::line(&begun(&agent, &done)),
-                false => {}
-            }
-            if wait { until_quiet(&client, &agent, timeout, gateway.json).await } else { Ok(Code::Ok) }
-        }
-        AgentsCommand::Resume { agent, gateway } => {
-            is_name(&agent)?;
-            let client = Client::new(&gateway)?;
-            let done = client.api(Method::POST, &format!("/v1/agents/{agent}/resume")).await?;
-            match gateway.json {
-                true => output::line(&done.to_string()),
-                false => output::line(&format!(
-                    "{agent}: resumed; {} waiting, {} to be looked for",
-                    done["waiting"], done["suspended"]
-                )),
-            }
-            Ok(Code::Ok)
-        }
+pub(super) async fn drain(agent: &str, timeout: Span, wait: bool, gateway: &Gateway) -> Result<Code, Failure> {
+    is_name(agent)?;
+    let client = Client::new(gateway)?;
+    let asked = json!({ "timeout_s": timeout.as_secs_f64() }).to_string();
+    let done = client.api_with(Method::POST, &format!("/v1/agents/{agent}/drain"), Some(asked)).await?;
+    match gateway.json && !wait {
+        true => output::line(&done.to_string()),
+        false if !gateway.json => output::line(&begun(agent, &done)),
+        false => {}
     }
+    if wait { until_quiet(&client, agent, timeout, gateway.json).await } else { Ok(Code::Ok) }
+}
+
+pub(super) async fn resume(agent: &str, gateway: &Gateway) -> Result<Code, Failure> {
+    is_name(agent)?;
+    let done = Client::new(gateway)?.api(Method::POST, &format!("/v1/agents/{agent}/resume")).await?;
+    match gateway.json {
+        true => output::line(&done.to_string()),
+        false => output::line(&format!(
+            "{agent}: resumed; {} waiting, {} to be looked for",
+            done["waiting"], done["suspended"]
+        )),
+    }
+    Ok(Code::Ok)
 }
 
 fn begun(agent: &str, done: &Value) -> String {

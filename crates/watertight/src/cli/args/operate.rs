@@ -16,6 +16,9 @@ pub(super) const AGENTS_HELP: &str = "Examples:
   watertight agents --watch 10 --json    a line of JSON every ten seconds
   watertight agents drain hotels --wait  it is about to be restarted: deliver nothing, wait until nothing runs
   watertight agents resume hotels        it is back
+  watertight agents register --id hotels --agent-url http://10.0.0.7:9000/ --secret-file crew.secret > hotels.token
+  watertight agents register --id hotels --agent-url http://10.0.0.8:9000/ --token-file hotels.token
+  watertight agents remove hotels --token-file hotels.token
 
 STATE is what traffic meets: admitting, ejected (the breaker keeps traffic away), probing (one trial is out), pacing \
 (the agent asked for a pause), draining (about to be restarted, or no longer configured), \
@@ -106,6 +109,23 @@ pub(in crate::cli) enum AgentsCommand {
         #[command(flatten)]
         gateway: Gateway,
     },
+    /// One line per agent.
+    List {
+        #[command(flatten)]
+        gateway: Gateway,
+    },
+    /// An agent comes, beside those of the configuration, or says something else of itself.
+    ///
+    /// With the secret of an enrolment it gets a token, which is printed once. With that token (--token-file) it may say
+    /// again where it is.
+    Register(RegisterArgs),
+    /// An agent that registered leaves: what it has goes on to its end. It needs the agent's own token, or an admin's.
+    Remove {
+        /// The agent's name.
+        agent: String,
+        #[command(flatten)]
+        gateway: Gateway,
+    },
     /// It is back: what waits is delivered, and what it had is looked for.
     Resume {
         /// The agent's name.
@@ -113,6 +133,45 @@ pub(in crate::cli) enum AgentsCommand {
         #[command(flatten)]
         gateway: Gateway,
     },
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RegisterArgs {
+    /// Its name.
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(in crate::cli) id: String,
+    /// Where it is called.
+    #[arg(long, value_name = "URL", required_unless_present = "fetches", conflicts_with = "fetches")]
+    pub(in crate::cli) agent_url: Option<String>,
+    /// It is not called: its workers ask for work.
+    #[arg(long)]
+    pub(in crate::cli) fetches: bool,
+    /// How long one of those may say nothing, such as 30s.
+    #[arg(long, value_name = "TIME", requires = "fetches")]
+    pub(in crate::cli) lease: Option<String>,
+    /// Where its card is: a path at the URL's host.
+    #[arg(long, value_name = "PATH")]
+    pub(in crate::cli) card: Option<String>,
+    /// How it is spoken to: auto, jsonrpc or http+json.
+    #[arg(long, value_name = "BINDING")]
+    pub(in crate::cli) binding: Option<String>,
+    /// How it is asked: auto, stream, poll or blocking.
+    #[arg(long, value_name = "MODE")]
+    pub(in crate::cli) mode: Option<String>,
+    /// Whether it is told that results wait for it: wait or wake.
+    #[arg(long, value_name = "HOW")]
+    pub(in crate::cli) results: Option<String>,
+    /// The agent under which it stands.
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) parent: Option<String>,
+    /// Fewer messages at once than agents get where nothing is said.
+    #[arg(long, value_name = "N")]
+    pub(in crate::cli) max_in_flight: Option<u32>,
+    /// A file that holds the enrolment's secret.
+    #[arg(long, value_name = "FILE", conflicts_with = "token_file")]
+    pub(in crate::cli) secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(in crate::cli) gateway: Gateway,
 }
 
 #[derive(Debug, Args)]
