@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use watertight_a2a::event::Event;
 use watertight_a2a::json::{Json, Limits};
+use watertight_a2a::said;
 use watertight_engine::ids::{AgentId, Attempt, TaskId};
 use watertight_engine::input::Fault;
 use watertight_engine::record::{Delivery, TaskState};
@@ -109,6 +110,13 @@ impl Parts {
     /// `None`: it is no array.
     pub(crate) fn of(parts: Box<RawValue>) -> Option<Parts> {
         parts.get().starts_with('[').then_some(Parts(parts))
+    }
+
+    /// What is said in them.
+    pub(crate) fn into_text(self) -> String {
+        let message = format!(r#"{{"parts":{}}}"#, self.0);
+        let read = Json::parse(message, &Limits::default());
+        read.map(|message| said::request(message.value()).text()).unwrap_or_default()
     }
 
     /// One, of text.

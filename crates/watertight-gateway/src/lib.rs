@@ -18,6 +18,7 @@ mod figures;
 pub mod handle;
 pub mod http;
 pub mod hub;
+mod late;
 pub mod metrics;
 pub mod outbox;
 pub mod push;

@@ -19,6 +19,7 @@ use watertight_policy::reason::Reason;
 use crate::agents::{self, Job, News, Relay};
 use crate::driver::shared::Shared;
 use crate::hub::{self, Live};
+use crate::late;
 use crate::states::state_of;
 
 /// One attempt's ear.
@@ -75,6 +76,9 @@ impl Ear {
     pub(crate) fn finish(self, end: agents::End) -> Outcome {
         if let Some(detail) = end.detail {
             self.live.explain(self.attempt, detail_of(detail));
+        }
+        if let Some((state, text)) = self.live.take_late() {
+            late::keep(&self.shared, self.live.task, state, text);
         }
         let word = self.last.and_then(|last| Some((last.n, last.ends?)));
         match (end.ended, word) {

@@ -47,7 +47,7 @@ use watertight_policy::time::{Span, Time};
 pub use error::{CommitError, OpenError, ReadError};
 pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;
-pub use words::{Body, Dialect, Hook, HookChange, Lease, ListQuery, Page, Pruned, Record, Stats, Write};
+pub use words::{Body, Dialect, Hook, HookChange, Late, Lease, ListQuery, Page, Pruned, Record, Stats, Write};
 
 use queue::Queue;
 use words::Delta;
@@ -259,6 +259,19 @@ impl Store {
     /// Changes a task's hooks. Waits for the disk.
     pub fn change_hook(&self, change: HookChange) -> Result<(), CommitError> {
         self.writer().hook(change)
+    }
+
+    /// What the agent said of this task after the verdict on it.
+    pub fn late(&self, task: TaskId) -> Result<Option<Late>, ReadError> {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.late(task),
+            Store::Memory(store) => Ok(store.memory.late(task)),
+        }
+    }
+
+    /// Keeps that, where nothing is kept of it yet. Waits for the disk.
+    pub fn keep_late(&self, late: Late) -> Result<(), CommitError> {
+        self.writer().late(late)
     }
 
     /// What was written so far.

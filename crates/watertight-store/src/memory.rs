@@ -14,7 +14,7 @@ use watertight_engine::input::KnownKey;
 use watertight_engine::outbox;
 use watertight_engine::record::{Notice, Row, TaskState};
 
-use crate::words::{Body, Hook, ListQuery, Page, Record};
+use crate::words::{Body, Hook, Late, ListQuery, Page, Record};
 use shelf::Shelf;
 pub use thread::MemoryStore;
 
@@ -95,6 +95,11 @@ impl Memory {
     /// All hooks of all tasks.
     pub(crate) fn hooks(&self) -> Vec<Hook> {
         self.read().hooks.values().cloned().collect()
+    }
+
+    /// What the agent said of this task after the verdict on it.
+    pub(crate) fn late(&self, task: TaskId) -> Option<Late> {
+        self.read().late.get(&task).cloned()
     }
 
     /// A page of a principal's delegations, and how many there are over all pages.

@@ -15,7 +15,7 @@ use watertight_engine::record::Save;
 use watertight_policy::time::{Span, Time};
 
 use crate::error::CommitError;
-use crate::words::{Body, Delta, HookChange, Lease, Stats, Write};
+use crate::words::{Body, Delta, HookChange, Late, Lease, Stats, Write};
 
 /// A body of more bytes than this is written in pieces, ahead of the row that it belongs to.
 pub(crate) const PIECE: usize = 64 * 1024;
@@ -42,6 +42,7 @@ pub(crate) enum Item {
     Relet(SyncSender<Result<Lease, CommitError>>),
     Prune(PruneAsk, SyncSender<Result<PruneStep, CommitError>>),
     Hook(HookChange, SyncSender<Result<(), CommitError>>),
+    Late(Late, SyncSender<Result<(), CommitError>>),
     /// For tests: the database may not grow beyond so many pages, as if the disk were full.
     #[cfg(test)]
     Limit(u32),

@@ -14,6 +14,7 @@ mod counts;
 mod disk;
 mod filter;
 mod hooks;
+mod late;
 mod lists;
 mod log;
 mod open;

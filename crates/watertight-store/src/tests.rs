@@ -5,6 +5,7 @@ mod contract;
 mod crash;
 mod files;
 mod hooks;
+mod late;
 mod lists;
 mod log;
 mod newness;

@@ -83,6 +83,21 @@ pub enum HookChange {
     Drop(TaskId, String),
 }
 
+/// What an agent said of a task after the verdict on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Late {
+    /// Of which task.
+    pub task: TaskId,
+    /// When it came.
+    pub at: Time,
+    /// How it says that the task ended.
+    pub state: TaskState,
+    /// Bytes of the whole text.
+    pub bytes: u64,
+    /// The text, or its beginning.
+    pub text: String,
+}
+
 /// The right to write, until the next one is given out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lease {

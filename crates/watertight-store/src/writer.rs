@@ -15,7 +15,7 @@ use watertight_policy::time::{Span, Time};
 
 use crate::error::CommitError;
 use crate::queue::{Ack, Item, Job, PruneAsk, PruneStep, Queue, Taken, Work};
-use crate::words::{Delta, HookChange, Lease, Pruned, Write};
+use crate::words::{Delta, HookChange, Late, Lease, Pruned, Write};
 
 /// Where it is written to. One transaction at a time: `begin`, any number of `apply` and `delta`, `end` or `abandon`.
 pub(crate) trait Disk: Send + 'static {
@@ -45,6 +45,9 @@ pub(crate) trait Disk: Send + 'static {
 
     /// Changes a task's hooks, durably, in a transaction of its own.
     fn hook(&mut self, change: HookChange) -> Result<(), CommitError>;
+
+    /// Keeps what came too late, durably, in a transaction of its own.
+    fn late(&mut self, late: Late) -> Result<(), CommitError>;
 
     /// A bounded piece of pruning, in a transaction of its own.
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError>;
@@ -107,6 +110,12 @@ impl Writer {
     pub(crate) fn hook(&self, change: HookChange) -> Result<(), CommitError> {
         let (sender, answer) = sync_channel(1);
         self.queue.ask(Item::Hook(change, sender));
+        answer.recv().unwrap_or_else(|_| Err(CommitError::Unavailable("it is closed".into())))
+    }
+
+    pub(crate) fn late(&self, late: Late) -> Result<(), CommitError> {
+        let (sender, answer) = sync_channel(1);
+        self.queue.ask(Item::Late(late, sender));
         answer.recv().unwrap_or_else(|_| Err(CommitError::Unavailable("it is closed".into())))
     }
 
@@ -173,6 +182,9 @@ impl<D: Disk> Desk<D> {
                     }
                     Item::Hook(change, answer) => {
                         let _ = answer.send(self.weather().and_then(|()| self.disk.hook(change)));
+                    }
+                    Item::Late(late, answer) => {
+                        let _ = answer.send(self.weather().and_then(|()| self.disk.late(late)));
                     }
                     Item::Prune(ask, answer) => {
                         let _ = answer.send(self.prune(&ask));

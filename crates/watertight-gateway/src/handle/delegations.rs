@@ -10,7 +10,7 @@ use watertight_engine::ids::{AgentId, Key, Principal, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::record::Row;
 use watertight_policy::reason::Reason;
-use watertight_store::{ListQuery, ReadError, Store};
+use watertight_store::{Late, ListQuery, ReadError, Store};
 
 use super::{Declined, Filter, Handle, NoPage, Page, list};
 use crate::hub::TaskView;
@@ -73,6 +73,12 @@ impl Whose {
 }
 
 impl Handle {
+    /// What the agent said of this task after the verdict on it.
+    pub(crate) async fn late(&self, task: TaskId) -> Result<Option<Late>, Reason> {
+        let store = self.shared.store.clone();
+        self.blocking(move || store.late(task)).await
+    }
+
     /// Those that match. With a parent, its children; they are few, and come on one page.
     pub async fn delegations(&self, whose: Whose, filter: Filter, parent: Option<TaskId>) -> Result<Rows, NoPage> {
         let after = filter.after.as_deref().map(|token| list::read_token(token).ok_or(NoPage::BadToken)).transpose()?;

@@ -13,7 +13,8 @@ use watertight_policy::reason::Reason;
 
 use super::{Declined, Handle};
 use crate::driver::lines::Told;
-use crate::fetch::{Said, Unheard, Until, Work};
+use crate::fetch::{Parts, Said, Unheard, Until, Work};
+use crate::late;
 
 /// The store has had its time to write what a worker said.
 const DURABLE_WITHIN: Duration = Duration::from_secs(10);
@@ -94,7 +95,11 @@ impl Handle {
     ) -> Result<Heard, NotHeard> {
         let fetching = &self.shared.fetching;
         if fetching.has(agent, task, fence).is_none() {
-            return Err(self.whose(agent, task).await);
+            let why = self.whose(agent, task).await;
+            return match (why, said) {
+                (NotHeard::Gone(_), Said::Finish(state, parts)) => self.too_late(task, fence, state, parts, why).await,
+                (why, _) => Err(why),
+            };
         }
         let until = match &said {
             Said::Start => Some(Until::Begun),
@@ -123,6 +128,31 @@ impl Handle {
         }
         let cancel = fetching.has(agent, task, fence).unwrap_or(!ends);
         Ok(Heard { state: self.state(task), cancel })
+    }
+
+    /// Work that is done too late is refused; what was said is kept, if it was its worker who said it, and durable once it
+    /// is refused.
+    async fn too_late(
+        &self,
+        task: TaskId,
+        fence: Attempt,
+        state: TaskState,
+        parts: Option<Parts>,
+        why: NotHeard,
+    ) -> Result<Heard, NotHeard> {
+        let store = self.shared.store.clone();
+        let row = self.blocking(move || store.task(task)).await.map_err(NotHeard::Unsure)?;
+        // An end by our verdict, of which its worker has not heard. What ended by its own word has been said.
+        let cut = row.is_some_and(|row| {
+            row.state.is_terminal() && row.reason.is_some() && (1..=row.attempt.0).contains(&fence.0)
+        });
+        if cut {
+            let text = parts.map(|parts| parts.into_text()).unwrap_or_default();
+            if !late::keep(&self.shared, task, state, text).await.unwrap_or(false) {
+                return Err(NotHeard::Unsure(Reason::StoreUnavailable));
+            }
+        }
+        Err(why)
     }
 
     fn state(&self, task: TaskId) -> Option<TaskState> {

@@ -12,6 +12,7 @@ use watertight_engine::ids::{AgentId, Key, TaskId};
 use watertight_engine::record::{Phase, Row, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
+use watertight_store::Late;
 
 use super::auth::Who;
 use super::body::Body;
@@ -65,6 +66,12 @@ pub(super) async fn show(router: &Router, who: &Who, task: &str) -> Response<Bod
             let mut shown = one(router, &row, router.handle().now());
             if row.turn.waiting_on.is_some() {
                 shown["position"] = json!(router.handle().position(id).await);
+            }
+            if row.state.is_terminal() && row.reason.is_some() {
+                match router.handle().late(id).await {
+                    Ok(late) => shown["late"] = json!(late.as_ref().map(said_late)),
+                    Err(reason) => return unavailable(reason),
+                }
             }
             match router.handle().redriven_by(&row.principal, &row.agent, id).await {
                 Ok(by) => shown["redrivenBy"] = json!(by.map(|by| by.to_string())),
@@ -189,6 +196,16 @@ pub(super) fn one(router: &Router, row: &Row, now: Time) -> Value {
         "changed": time::write(millis(row.changed)),
         "elapsedMs": until.since(row.created).as_millis(),
         "budget": {"remainingMs": left, "depth": row.turn.budget.depth, "fanout": row.turn.budget.fanout},
+    })
+}
+
+/// What the agent said after the verdict.
+fn said_late(late: &Late) -> Value {
+    json!({
+        "state": late.state.as_str(),
+        "at": time::write(millis(late.at)),
+        "bytes": late.bytes,
+        "text": late.text,
     })
 }
 

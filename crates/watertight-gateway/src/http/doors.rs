@@ -120,7 +120,7 @@ pub(super) const DOORS: &[Door] = &[
     door(GET, "/workspaces/{agent}/delegations", Words::Fields, |[agent, _]| Route::Dealings(agent)),
     door(GET, "/workspaces/{agent}/delegations/{delegation}", Words::Fields, |[agent, id]| Route::Dealing(agent, id)),
     door(GET, "/v1/delegations", Words::No, |_| Route::Delegations),
-    door(GET, "/v1/delegations/{task}", Words::No, |[task, _]| Route::Delegation(task)),
+    door(GET, "/v1/delegations/{task}", Words::Fields, |[task, _]| Route::Delegation(task)),
     door(GET, "/v1/delegations/{task}/tree", Words::No, |[task, _]| Route::Tree(task)),
     door(POST, "/v1/delegations/{task}/redrive", Words::No, |[task, _]| Route::Redrive(task)),
     door(POST, "/v1/delegations/{task}/drop", Words::No, |[task, _]| Route::Drop(task)),

@@ -6,6 +6,7 @@
 //!
 //! There are two records while something is pending: `shown` is what everybody sees, `ahead` has what was relayed.
 
+mod late;
 mod messages;
 mod rest;
 
@@ -57,6 +58,8 @@ struct Inner {
     detail: Option<Arc<Detail>>,
     /// The message that it began with is only in the store.
     hollow: bool,
+    /// What the agent says after the verdict.
+    late: Option<Box<Record>>,
     /// The agent has spoken of a task: a bare message is not its whole answer then.
     seen_task: bool,
     /// The last number given out.
@@ -144,6 +147,7 @@ impl Live {
             ahead: None,
             detail: detail.map(Arc::new),
             hollow: false,
+            late: None,
             seen_task: row.remote_task.is_some(),
             last: 0,
             last_shown: 0,
@@ -223,6 +227,9 @@ impl Live {
     pub(crate) fn relay(&self, attempt: Attempt, heard: Heard, now: Time) -> Option<Numbered> {
         let mut inner = self.lock();
         if inner.is_over() || inner.attempt != attempt {
+            if inner.attempt == attempt && !self.volatile {
+                inner.hear_late(&heard, now);
+            }
             return None;
         }
         inner.last += 1;

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 use watertight_a2a::json::Json;
+use watertight_a2a::said;
 use watertight_engine::ids::{AgentId, Attempt, TaskId};
 use watertight_engine::record::TaskState;
 use watertight_policy::boundary::{PeerText, What};
@@ -75,15 +76,13 @@ impl Session {
     }
 }
 
-/// The text itself where the message is one text, byte by byte; else its parts, as their caller wrote them.
+/// The text itself where the message is nothing else, byte by byte; else its parts, as their caller wrote them.
 fn asked(params: &Json) -> PeerText {
-    let parts = params.value().get("message").and_then(|message| message.get("parts"));
-    let mut items = parts.iter().flat_map(|parts| parts.items());
-    if let (Some(only), None) = (items.next(), items.next())
-        && let Some(text) = only.get("text").and_then(|text| Some(text.as_str()?.into_owned()))
-    {
-        return PeerText::new(text);
+    let content = said::request(params.value());
+    if content.data().next().is_none() && content.files().next().is_none() {
+        return PeerText::new(content.text());
     }
+    let parts = params.value().get("message").and_then(|message| message.get("parts"));
     PeerText::new(parts.map_or(params.as_bytes(), |parts| parts.raw()))
 }
 

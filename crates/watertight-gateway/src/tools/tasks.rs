@@ -1,11 +1,12 @@
 //! A task that was delegated: how it stands, and taking it back.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use watertight_engine::ids::{AgentId, TaskId};
+use watertight_policy::boundary::PeerText;
 use watertight_policy::reason::Reason;
 
 use super::arguments::{OneTask, read};
-use super::{Said, Session, not_found, task_id};
+use super::{PREVIEW_BYTES, Said, Session, framed, not_found, task_id};
 use crate::error::first_sentence;
 use crate::handle::Whose;
 
@@ -17,9 +18,31 @@ impl Session {
             Err(said) => return Ok(said),
         };
         match self.desk.handle.task(&self.who.principal, &agent, task).await {
-            Ok(view) => Ok(self.told(&view)),
+            Ok(view) => {
+                let mut said = self.told(&view);
+                if view.late.is_some() || view.reason.is_some() {
+                    self.add_late(task, &mut said).await;
+                }
+                Ok(said)
+            }
             Err(declined) => Ok(self.declined(declined, &agent, Some(&asked.task_id))),
         }
+    }
+
+    /// What the agent said after the verdict, which stands all the same.
+    async fn add_late(&self, task: TaskId, said: &mut Said) {
+        let Ok(Some(late)) = self.desk.handle.late(task).await else { return };
+        let text = PeerText::new(late.text).preview(PREVIEW_BYTES);
+        let Some(framed) = framed(super::what_of(late.state), &text) else { return };
+        said.text.push_str(&format!(
+            "\nToo late, it said that it is {} after all. That changes nothing of the above; it said:\n{framed}",
+            super::word(late.state)
+        ));
+        let mut fields = Map::new();
+        fields.insert("state".to_owned(), json!(super::word(late.state)));
+        fields.insert("bytes".to_owned(), json!(late.bytes));
+        fields.insert("text".to_owned(), json!(framed));
+        said.fields.insert("late".to_owned(), Value::Object(fields));
     }
 
     pub(super) async fn cancel_task(&self, arguments: Value) -> Result<Said, String> {

@@ -11,7 +11,7 @@ use watertight_engine::record::{Notice, Row, Save, TaskState};
 use watertight_policy::time::Time;
 
 use crate::queue::{PruneAsk, PruneStep};
-use crate::words::{Body, Hook, HookChange, Record, Write};
+use crate::words::{Body, Hook, HookChange, Late, Record, Write};
 
 /// One pruning step takes at most this many tasks, and as many owners of keys.
 const PRUNE_TASKS: usize = 256;
@@ -29,6 +29,7 @@ pub(super) struct Shelf {
     pub(super) pairs: BTreeMap<(Principal, AgentId), States>,
     outboxes: BTreeMap<Owner, Outbox>,
     pub(super) hooks: BTreeMap<(TaskId, String), Hook>,
+    pub(super) late: BTreeMap<TaskId, Late>,
     /// What is terminal and owes nothing, by its end.
     ended: BTreeSet<(Time, TaskId)>,
     /// The last one whose keys were looked at.
@@ -89,6 +90,10 @@ impl Shelf {
     pub(super) fn children(&self, parent: TaskId, limit: usize) -> Vec<Row> {
         let children = self.parents.range((parent, TaskId(0))..=(parent, TaskId(u128::MAX)));
         children.filter_map(|(_, child)| self.row(*child)).take(limit).cloned().collect()
+    }
+
+    pub(super) fn keep_late(&mut self, late: Late) {
+        self.late.entry(late.task).or_insert(late);
     }
 
     pub(super) fn change_hook(&mut self, change: HookChange) {
@@ -252,6 +257,7 @@ impl Shelf {
     fn drop_task(&mut self, task: TaskId) {
         self.drop_keys(task);
         self.hooks.retain(|(of, _), _| *of != task);
+        self.late.remove(&task);
         self.unlink(task);
         let Some(Kept { row, .. }) = self.tasks.remove(&task) else { return };
         let context = context_of(&row);

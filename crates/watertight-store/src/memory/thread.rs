@@ -7,7 +7,7 @@ use crate::clock;
 use crate::error::CommitError;
 use crate::follow::{self, Versions};
 use crate::queue::{Job, PruneAsk, PruneStep};
-use crate::words::{Delta, HookChange, Lease, Write};
+use crate::words::{Delta, HookChange, Late, Lease, Write};
 use crate::writer::{Disk, Writer};
 
 /// The way to a store in memory.
@@ -92,6 +92,11 @@ impl Disk for Hand {
 
     fn hook(&mut self, change: HookChange) -> Result<(), CommitError> {
         self.memory.write().change_hook(change);
+        Ok(())
+    }
+
+    fn late(&mut self, late: Late) -> Result<(), CommitError> {
+        self.memory.write().keep_late(late);
         Ok(())
     }
 

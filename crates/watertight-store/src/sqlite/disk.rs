@@ -24,7 +24,7 @@ use super::rows;
 use crate::error::CommitError;
 use crate::follow::{self, Versions};
 use crate::queue::{Job, PIECE, PruneAsk, PruneStep, is_large};
-use crate::words::{Body, Delta, HookChange, Lease, Write};
+use crate::words::{Body, Delta, HookChange, Late, Lease, Write};
 use crate::writer::{Disk, Tidy};
 use crate::{clock, codes};
 
@@ -498,6 +498,10 @@ impl Disk for Hand {
 
     fn hook(&mut self, change: HookChange) -> Result<(), CommitError> {
         self.change_hook(&change).map_err(|error| self.unavailable(&error))
+    }
+
+    fn late(&mut self, late: Late) -> Result<(), CommitError> {
+        self.keep_late(&late).map_err(|error| self.unavailable(&error))
     }
 
     fn prune(&mut self, ask: &PruneAsk) -> Result<PruneStep, CommitError> {

@@ -111,6 +111,7 @@ fn task_away(hand: &Hand, id: i64, task: TaskId) -> rusqlite::Result<i64> {
     let pieces = hand.drop_bodies(task, MESSAGE..=DELTA)?;
     hand.run("DELETE FROM dedupe WHERE task = ?1", [rows::id(task)])?;
     hand.run("DELETE FROM hook WHERE task = ?1", [rows::id(task)])?;
+    hand.run("DELETE FROM late WHERE task = ?1", [rows::id(task)])?;
     let context = hand
         .statement("DELETE FROM delegation WHERE id = ?1 RETURNING pair, context")?
         .query_row([id], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))

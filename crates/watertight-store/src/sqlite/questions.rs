@@ -91,11 +91,14 @@ pub(super) const WAITING: &str = "SELECT seq, at FROM notice WHERE outbox = ?1 O
 pub(super) const NOTICES: &str = "SELECT seq, task, turn, agent, context, state, reason, at FROM notice \
     WHERE outbox = ?1 AND seq > ?2 ORDER BY seq";
 
+pub(super) const LATE: &str = "SELECT at, state, bytes, text FROM late WHERE task = ?1";
+
 pub(super) const HOOKS: &str = "SELECT task, id, sealed, turn, state FROM hook";
 
 /// What SQLite says it uses for each.
 #[cfg(test)]
-pub(crate) const ANSWERED_BY: [(&str, &str); 21] = [
+pub(crate) const ANSWERED_BY: [(&str, &str); 22] = [
+    (LATE, "SEARCH late USING PRIMARY KEY (task=?)"),
     (LOAD, "SCAN d USING INDEX delegation_live"),
     (TASK, "USING INDEX sqlite_autoindex_delegation_1 (task=?)"),
     (ROW, "USING INTEGER PRIMARY KEY (rowid=?)"),

@@ -209,6 +209,10 @@ pub(super) fn time(time: Time) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
+pub(super) fn at(from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Time> {
+    Ok(from.get::<_, Moment>(column)?.0)
+}
+
 fn moment(from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Time>> {
     Ok(from.get::<_, Option<Moment>>(column)?.map(|moment| moment.0))
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::agent::{Agent, OnCancel, length, slow};
 use crate::client::{answer_text, fresh, id, message, state};
@@ -341,4 +341,40 @@ fn what_is_said_with_a_cancel_reaches_the_agent() {
     let large = json!({"id": id(&task), "metadata": {"why": "x".repeat(20_000)}});
     let fault = client.rpc("slow", "CancelTask", &large).expect_err("too much");
     assert_eq!((fault.code, fault.message.contains("metadata")), (-32602, true), "{fault:?}");
+}
+
+/// What was done for nothing is at least not lost: whoever looks finds it, and a model reads it framed.
+#[test]
+fn what_an_agent_says_after_it_was_cut_is_kept_beside_the_verdict() {
+    // It is listened to until it has answered the cancel, or that is given up.
+    let agent = Agent::start(Card::Streaming, |text| slow(text, ms(1_600)));
+    agent.on_cancel(OnCancel::Hang);
+    let gateway = Config::new().agent("a", &agent.url(), &[]).start();
+    let client = gateway.client();
+    let mut said = message("rooms");
+    said["metadata"] = json!({"x-budget": {"remaining_s": 1.2, "depth": 2, "fanout": 4}});
+    let cut = client.rpc("a", "SendMessage", &json!({"message": said})).unwrap_err();
+    assert_eq!(cut.reason, "deadline_exceeded");
+    let shown = || {
+        let answer = client.http("GET", &format!("/v1/delegations/{}", cut.task), &[], b"").unwrap();
+        serde_json::from_slice::<Value>(&answer.body).unwrap()
+    };
+    let late = eventually(ms(10_000), "it is kept", || Some(shown()["late"].clone()).filter(|late| !late.is_null()));
+    assert_eq!((&late["state"], &late["text"]), (&json!("TASK_STATE_COMPLETED"), &json!("done: rooms")));
+    let now = shown();
+    assert_eq!((&now["state"], &now["reason"]), (&json!("TASK_STATE_FAILED"), &json!("deadline_exceeded")));
+    let task = client.get("a", &cut.task).unwrap();
+    assert!(!answer_text(&task).contains("done: rooms"), "it is no result: {task}");
+    let call = json!({"name": "check_task_status", "arguments": {"task_id": cut.task}});
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).to_string();
+    let headers = [
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("mcp-protocol-version", "2025-11-25"),
+    ];
+    let told = client.http("POST", "/mcp", &headers, call.as_bytes()).unwrap();
+    let told: Value = serde_json::from_slice(&told.body).unwrap();
+    let text = told["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.starts_with("FAILED: ") && text.contains("Too late, it said that it is COMPLETED"), "{text}");
+    assert!(text.contains("result, 11 bytes") && text.ends_with(">>>"), "{text}");
 }

@@ -237,7 +237,7 @@ fn what_nobody_began_with_is_offered_again_and_spends_nothing() {
 
 #[test]
 fn a_worker_that_began_and_died_is_given_up_on_and_its_work_not_given_away() {
-    let gateway = config("400ms", "attempts = 5").start();
+    let mut gateway = config("400ms", "attempts = 5").start();
     let (boss, worker) = (As::new(&gateway, "boss"), As::new(&gateway, "worker"));
     let task = boss.submit("do it");
     let work = worker.claim(5.0).unwrap();
@@ -252,8 +252,21 @@ fn a_worker_that_began_and_died_is_given_up_on_and_its_work_not_given_away() {
     let failed = boss.comes_to(&task, "FAILED");
     assert!(failed.to_string().contains("agent_unreachable"), "{failed}");
     assert!(worker.claim(0.0).is_none());
+    // Its worker is refused, what it says is kept beside the verdict, and changes nothing of it.
     work.is_refused("finish", json!({"text": "late"}), 409);
+    work.is_refused("finish", json!({"text": "later still", "state": "failed"}), 409);
     assert!(!boss.get(&task).to_string().contains("late\""));
+    let late = || boss.http("GET", &format!("/v1/delegations/{task}"), &Value::Null).1["late"].clone();
+    let kept = late();
+    assert_eq!(
+        (&kept["text"], &kept["state"], &kept["bytes"]),
+        (&json!("late"), &json!("TASK_STATE_COMPLETED"), &json!(4))
+    );
+    gateway.kill();
+    gateway.start();
+    let boss = As::new(&gateway, "boss");
+    let late = boss.http("GET", &format!("/v1/delegations/{task}"), &Value::Null).1["late"].clone();
+    assert_eq!(late, kept, "it was durable when it was refused");
 }
 
 #[test]
