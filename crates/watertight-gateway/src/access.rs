@@ -37,13 +37,46 @@ pub struct Grants {
 enum Vouched {
     /// Whoever has the handle: there is no door, and nobody to ask.
     Anybody,
-    /// These callers, and whoever holds a token. With neither, this machine's users.
-    By { callers: Arc<BTreeMap<Principal, Arc<Who>>>, tokens: Arc<Tokens>, local: Arc<Who> },
+    Known(Arc<Known>),
 }
 
-impl Vouched {
-    fn by(callers: BTreeMap<Principal, Arc<Who>>, tokens: Arc<Tokens>) -> Vouched {
-        Vouched::By { callers: Arc::new(callers), tokens, local: Arc::new(of_this_machine()) }
+/// These callers, and whoever holds a token. With neither, and nobody who may register, this machine's users.
+#[derive(Debug)]
+struct Known {
+    callers: BTreeMap<Principal, Arc<Who>>,
+    tokens: Arc<Tokens>,
+    /// The tokens of agents that registered, as long as they are.
+    registered: BTreeMap<AgentId, String>,
+    /// Somebody may register.
+    enrols: bool,
+    local: Arc<Who>,
+}
+
+impl Known {
+    fn new(callers: BTreeMap<Principal, Arc<Who>>, tokens: Arc<Tokens>) -> Known {
+        let local = Arc::new(of_this_machine());
+        Known { callers, tokens, registered: BTreeMap::new(), enrols: false, local }
+    }
+
+    /// A token of an agent that registered counts as long as the agent is registered, with this one.
+    fn stands(&self, who: &Who) -> bool {
+        let Some(token) = &who.enrolled else { return true };
+        who.agent.as_ref().and_then(|agent| self.registered.get(agent)) == Some(token)
+    }
+
+    /// Whoever may call as this principal, by what stands there now.
+    fn stand_for(&self, principal: &Principal) -> Vec<Arc<Who>> {
+        let open = self.callers.is_empty() && !self.enrols && self.tokens.is_open();
+        let local = (open && self.local.principal == *principal).then(|| self.local.clone());
+        let held = self.tokens.holders(principal).into_iter();
+        let held = held.filter(|who| who.is(Scope::Caller) && self.stands(who));
+        self.callers.get(principal).cloned().into_iter().chain(local).chain(held).collect()
+    }
+
+    /// Whoever may call as this agent.
+    fn are(&self, agent: &AgentId) -> Vec<Arc<Who>> {
+        let callers = self.callers.values().filter(|who| who.agent.as_ref() == Some(agent)).cloned();
+        callers.chain(self.tokens.holders_of(agent).into_iter().filter(|who| self.stands(who))).collect()
     }
 }
 
@@ -55,7 +88,7 @@ impl Grants {
 
     /// Without callers and tokens: nobody but this machine's users.
     pub(crate) fn this_machine() -> Grants {
-        Grants { rule: Rule::Tenant, vouched: Vouched::by(BTreeMap::new(), Tokens::none()) }
+        Grants { rule: Rule::Tenant, vouched: Vouched::Known(Arc::new(Known::new(BTreeMap::new(), Tokens::none()))) }
     }
 
     /// As a configuration says.
@@ -69,7 +102,13 @@ impl Grants {
             let who = of_caller(caller);
             (who.principal.clone(), Arc::new(who))
         };
-        Grants { rule: config.access, vouched: Vouched::by(callers.iter().map(known).collect(), tokens) }
+        let registered = config.registered.iter().filter(|(name, _)| config.is_registered(name));
+        let known = Known {
+            registered: registered.map(|(name, record)| (name.clone(), record.token.clone())).collect(),
+            enrols: !config.enrolments.is_empty(),
+            ..Known::new(callers.iter().map(known).collect(), tokens)
+        };
+        Grants { rule: config.access, vouched: Vouched::Known(Arc::new(known)) }
     }
 
     /// With these agents.
@@ -175,11 +214,10 @@ impl Rules {
     /// All that an agent may call, whichever of its callers and tokens it comes with; of one that comes with none, in its
     /// own tenant. `None`: every other agent that its caller's tenant may call.
     pub(crate) fn callable(&self, agent: &AgentId) -> Option<BTreeSet<AgentId>> {
-        let mut all: Vec<Arc<Who>> = Vec::new();
-        if let Vouched::By { callers, tokens, local: _ } = &self.vouched {
-            all.extend(callers.values().filter(|who| who.agent.as_ref() == Some(agent)).cloned());
-            all.extend(tokens.holders_of(agent));
-        }
+        let all = match &self.vouched {
+            Vouched::Anybody => Vec::new(),
+            Vouched::Known(known) => known.are(agent),
+        };
         let place = self.access.place(agent)?;
         let by_tenant = self.access.rule() == Rule::Tenant && place.can_delegate;
         if by_tenant && all.iter().all(|who| who.agents.is_none()) {
@@ -193,21 +231,18 @@ impl Rules {
 
     /// Whether what waits for this principal may be sent now.
     pub(crate) fn verdict(&self, principal: &Principal, agent: &AgentId) -> Verdict {
-        let Vouched::By { callers, tokens, local } = &self.vouched else { return Verdict::Send };
+        let Vouched::Known(known) = &self.vouched else { return Verdict::Send };
         if *principal.caller == *reminder::CALLER {
             // The gateway itself, which tells an agent of its own results.
             return Verdict::Send;
         }
-        let open = callers.is_empty() && tokens.is_open();
-        let local = (open && local.principal == *principal).then(|| local.clone());
-        let held = tokens.holders(principal).into_iter().filter(|who| who.is(Scope::Caller));
         let mut refused = Refused::NobodyVouches;
-        for who in callers.get(principal).cloned().into_iter().chain(local).chain(held) {
+        for who in known.stand_for(principal) {
             match self.judge(&who, agent) {
                 Ok(()) => return Verdict::Send,
                 Err(why) => refused = why,
             }
         }
-        if tokens.is_unread() { Verdict::Wait } else { Verdict::Refuse(refused) }
+        if known.tokens.is_unread() { Verdict::Wait } else { Verdict::Refuse(refused) }
     }
 }

@@ -90,6 +90,39 @@ async fn any_token_that_is_listed_stands_for_its_holder() {
     assert_eq!(verdict(&rules, "other", "bob", "fx"), nobody());
 }
 
+#[test]
+fn where_somebody_may_register_this_machine_is_nobody() {
+    let rules = rules("[enrolment.crew]\nsecret = \"env:S\"\n", Tokens::none());
+    assert_eq!(verdict(&rules, "local", "local", "fx"), nobody());
+}
+
+#[tokio::test]
+async fn the_token_of_an_agent_that_registered_stands_as_long_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.json");
+    let enrolled =
+        Stored { enrolment: Some("crew".into()), agent: Some("fx".into()), ..token("fx", None, Scope::Caller, None) };
+    edit(&path, |all| {
+        all.push(enrolled);
+        Ok(())
+    })
+    .unwrap();
+    let Grants { vouched: Vouched::Known(known), rule } = Grants::of(&config(""), Tokens::follow(path)) else {
+        panic!("a door")
+    };
+    let registered = |token: &str| {
+        let of = BTreeMap::from([(AgentId::new("fx"), token.to_owned())]);
+        let known = Known { registered: of, ..Known::new(BTreeMap::new(), known.tokens.clone()) };
+        let places = ["fx", "hotels"].map(|name| (AgentId::new(name), Place::default()));
+        Grants { rule, vouched: Vouched::Known(Arc::new(known)) }.over(places.into())
+    };
+    assert_eq!(verdict(&registered("fx"), "t", "fx", "hotels"), Verdict::Send);
+    assert_eq!(verdict(&registered("another"), "t", "fx", "hotels"), nobody(), "it came again, with another token");
+    let gone = Grants { rule, vouched: Vouched::Known(known) }
+        .over(BTreeMap::from([(AgentId::new("hotels"), Place::default())]));
+    assert_eq!(verdict(&gone, "t", "fx", "hotels"), nobody(), "it has left");
+}
+
 #[tokio::test]
 async fn where_tokens_cannot_be_read_nobody_is_taken_for_unknown() {
     let dir = tempfile::tempdir().unwrap();

@@ -268,6 +268,11 @@ fn an_agent_that_may_not_delegate_is_refused_alike_at_every_door() {
         assert_eq!((&fields["kind"], &fields["reason"]), (&json!("refused"), &json!("forbidden")));
         texts.insert(fields["why"].as_str().unwrap().to_owned());
     }
+    let (status, body) = left.http("POST", "/workspaces/l1/a2a", &json!({"task": "hello"}));
+    assert!(status == 403 && body.to_string().contains("agents.left.can_delegate is false"), "{status} {body}");
+    let asked = json!({"target_id": "l1", "task": "hello"});
+    let (status, body) = left.http("POST", "/workspaces/left/delegate", &asked);
+    assert!(status == 403 && body.to_string().contains("agents.left.can_delegate is false"), "{status} {body}");
     assert_eq!(texts.len(), 1, "one text: {texts:#?}");
     let text = texts.first().unwrap();
     let parts =
