@@ -170,6 +170,7 @@ impl Live {
             next = next.with_registered(&state.current.registered)?;
         }
         told_overruled(&next);
+        self.forget_left(&next);
         self.put(Arc::new(next)).await
     }
 

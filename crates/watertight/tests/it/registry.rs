@@ -454,6 +454,25 @@ fn a_name_in_the_configuration_counts_more_than_one_that_registered() {
 }
 
 #[test]
+fn what_an_agent_of_the_configuration_has_never_comes_to_one_that_registers() {
+    let gateway = open();
+    let (crew, boss) = (As::new(&gateway, CREW), As::new(&gateway, BOSS));
+    let reload = || assert_eq!(boss.http("POST", "/v1/config/reload", &Value::Null).0, 200);
+    let once = enter(&gateway, json!({"id": "hands", "fetches": true}));
+    assert_eq!(once.http("DELETE", "/v1/agents/hands", &Value::Null).0, 200);
+    let table = "[agents.hands]\nfetches = true\n[callers.boss]";
+    gateway.rewrite("[callers.boss]", table);
+    reload();
+    let params = json!({"message": message("secret"), "configuration": {"returnImmediately": true}});
+    let task = id(&boss.call("hands", "SendMessage", &params).outcome().unwrap()["task"]).to_owned();
+    gateway.rewrite(table, "[callers.boss]");
+    reload();
+    let (status, told) = crew.register(json!({"id": "hands", "fetches": true}));
+    assert!(status == 403 && said(&told).contains("is taken"), "{told}");
+    assert_eq!(state(&boss.call("hands", "GetTask", &json!({"id": task})).outcome().unwrap()), "SUBMITTED");
+}
+
+#[test]
 fn while_nothing_can_be_written_nobody_is_let_in_and_tokens_stay() {
     let gateway = open();
     let (crew, boss) = (As::new(&gateway, CREW), As::new(&gateway, BOSS));

@@ -116,11 +116,14 @@ impl Live {
         let mut next = (*config).clone();
         next.registered.remove(&id);
         // One that the file has too goes on as the file's.
-        if !next.overruled.remove(&id) {
+        let overruled = next.overruled.remove(&id);
+        if !overruled {
             next.agents.remove(&id);
         }
         self.change(&config, next).await?;
-        self.left().insert(id.clone(), record.enrolment.clone());
+        if !overruled {
+            self.left().insert(id.clone(), record.enrolment.clone());
+        }
         self.revoke(&id, &record.token).await;
         tracing::info!(agent = %id, by, "a registered agent is let go");
         Ok(())
@@ -146,7 +149,11 @@ impl Live {
     /// Writes who is registered, and lets it come into force. If it cannot, all is as it was.
     async fn change(&self, before: &Config, next: Config) -> Result<(), Denial> {
         let path = registry::place(&self.began().store);
-        self.write(path.clone(), next.registered.clone()).await?;
+        if let Err(why) = self.write(path.clone(), next.registered.clone()).await {
+            // It may be in its place all the same, and only the last sync have failed.
+            let _told = self.write(path, before.registered.clone()).await;
+            return Err(why);
+        }
         match self.put(Arc::new(next)).await {
             Ok(_) => Ok(()),
             Err(why) => {
@@ -232,6 +239,11 @@ impl Live {
     /// Where the files are that this process uses, whatever a reload says of the next.
     fn began(&self) -> Arc<Config> {
         self.locked().began.clone()
+    }
+
+    /// A name that the file has had since is not theirs any more.
+    pub(super) fn forget_left(&self, next: &Config) {
+        self.left().retain(|name, _| !next.agents.contains_key(name));
     }
 
     fn left(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<AgentId, String>> {
