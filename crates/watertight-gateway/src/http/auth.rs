@@ -20,6 +20,9 @@ use crate::clock::Clock;
 use crate::config::{Caller, Config, Enrolment, InstanceKey};
 use crate::tokens::{Scope, Tokens};
 
+/// Where a client may say which agent it is. The credential alone decides; a word that differs is refused.
+const CLAIM: &str = "x-workspace-id";
+
 /// Judges requests.
 #[derive(Debug)]
 pub struct Auth {
@@ -89,6 +92,14 @@ pub struct Denied {
 const NO_TOKEN: Denied =
     Denied { reason: Reason::Unauthenticated, text: "no bearer token: send `Authorization: Bearer TOKEN`" };
 const BAD_TOKEN: Denied = Denied { reason: Reason::Unauthenticated, text: "the bearer token is not valid" };
+const NOT_THAT_ONE: Denied = Denied {
+    reason: Reason::Unauthenticated,
+    text: "the bearer token is not that of the agent that X-Workspace-ID names: leave the header out, or send that agent's token",
+};
+const RESERVED: Denied = Denied {
+    reason: Reason::Forbidden,
+    text: "X-Workspace-ID has a name with a colon: those are the gateway's own, and nobody calls as one of them",
+};
 const NO_CALLER: Denied = Denied { reason: Reason::Forbidden, text: "this needs a token with the scope `caller`" };
 const NO_OPERATOR: Denied = Denied { reason: Reason::Forbidden, text: "this needs a token with the scope `operator`" };
 const NO_ADMIN: Denied = Denied { reason: Reason::Forbidden, text: "this needs a token with the scope `admin`" };
@@ -134,6 +145,26 @@ impl Auth {
 
     /// Who sent this request, whatever it may do.
     pub fn who(&self, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
+        let who = self.holder(uri, headers)?;
+        self.claims(&who, headers)?;
+        Ok(who)
+    }
+
+    /// Whoever says which agent it is has to be that one. It is nobody's by saying so.
+    fn claims(&self, who: &Who, headers: &HeaderMap) -> Result<(), Denied> {
+        for claim in headers.get_all(CLAIM) {
+            match claim.to_str() {
+                Ok(claim) if claim.contains(':') => return Err(RESERVED),
+                Ok(claim) if who.agent.as_ref().is_some_and(|agent| agent.as_str() == claim) => {}
+                // This machine's users are no agents, and nobody's word is taken for it.
+                Ok(_) | Err(_) if self.is_open() => {}
+                Ok(_) | Err(_) => return Err(NOT_THAT_ONE),
+            }
+        }
+        Ok(())
+    }
+
+    fn holder(&self, uri: &Uri, headers: &HeaderMap) -> Result<Arc<Who>, Denied> {
         if self.is_open() {
             self.local(uri, headers)?;
             return Ok(self.everybody.clone());

@@ -166,3 +166,27 @@ fn a_broken_file_keeps_the_tokens_and_a_gateway_does_not_start_on_it() {
     let listens = serve(&gateway);
     assert!(listens.code != 2, "the configuration is fine; the port or the store is another's: {listens:?}");
 }
+
+/// Only the credential says who calls. A header that says something else is not believed, and not passed over either.
+#[test]
+fn who_says_that_it_is_another_agent_is_refused() {
+    let worker = crate::outbox::worker();
+    let gateway = crate::outbox::config(&worker).start();
+    let client = gateway.client();
+    let asks = |token: &str, claim: &str| {
+        let bearer = format!("Bearer token-of-{token}");
+        let headers = [("authorization", bearer.as_str()), ("x-workspace-id", claim)];
+        let sent = client.call("work", "SendMessage", &json!({"message": message("hello")}), &headers).unwrap();
+        let outbox = client.http("GET", "/v1/outbox/pending", &headers, b"").unwrap();
+        (sent.status, outbox.status)
+    };
+    assert_eq!(asks("lead-1", "lead"), (200, 200));
+    for (token, claim) in [("lead-1", "work"), ("lead-1", "nobody"), ("lead-1", ""), ("script", "lead")] {
+        assert_eq!(asks(token, claim), (401, 401), "{token} as {claim}");
+    }
+    for claim in ["system:cron", "webhook:x", "watertight:results"] {
+        assert_eq!(asks("lead-1", claim), (403, 403), "{claim}");
+    }
+    assert_eq!(asks("of-nobody", "lead"), (401, 401));
+    assert_eq!(worker.peer.executions(), 1);
+}
