@@ -6,7 +6,7 @@
 
 mod queue;
 
-use crate::canonical::Fingerprint;
+use crate::canonical::{Digest, Digester, Fingerprint};
 use crate::error::Error;
 use crate::event::TaskState;
 use crate::json::{Json, Kind, Value};
@@ -98,6 +98,8 @@ pub struct SendPeek {
     pub delegation: Option<String>,
     /// Over role, parts, taskId, contextId and referenceTaskIds; nothing else.
     pub fingerprint: Fingerprint,
+    /// Of its parts.
+    pub digest: Option<Digest>,
 }
 
 /// A delegation budget as metadata carries it. Each member may be missing.
@@ -407,6 +409,7 @@ fn read_send(params: Json) -> Result<Send, Error> {
         queue,
         delegation: read_delegation(metadata.0).or_else(|| read_delegation(metadata.1)),
         fingerprint,
+        digest: digest(parts),
     };
     Ok(Send { peek, params })
 }
@@ -432,6 +435,12 @@ fn read_references(list: Option<Value<'_>>) -> Result<Vec<String>, Error> {
         references.push(read_id(value, path)?.ok_or_else(|| Error::invalid_params(&path(), "must not be empty"))?);
     }
     Ok(references)
+}
+
+fn digest(parts: Value<'_>) -> Option<Digest> {
+    let mut digest = Digester::default();
+    parts.items().for_each(|part| digest.add(part));
+    digest.finish()
 }
 
 fn check_parts(parts: Value<'_>) -> Result<usize, Error> {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use crate::json::{Value, escaped_byte, hex4, skip_scalar, skip_string};
 
@@ -26,6 +26,45 @@ impl Fingerprint {
         let mut first = [0; 16];
         first.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
         Fingerprint(first)
+    }
+}
+
+/// The size and SHA-256 of parts: of the JSON array that they make, each as it is written, with nothing between them but
+/// a comma.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its hash.
+    pub sha256: [u8; 32],
+}
+
+/// Takes in parts one by one: nothing of them is copied.
+#[derive(Debug, Default)]
+pub struct Digester {
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Digester {
+    /// One more.
+    pub fn add(&mut self, part: Value<'_>) {
+        self.write(if self.bytes == 0 { b"[" } else { b"," });
+        self.write(part.raw());
+    }
+
+    /// `None`: there were none.
+    pub fn finish(mut self) -> Option<Digest> {
+        if self.bytes == 0 {
+            return None;
+        }
+        self.write(b"]");
+        Some(Digest { bytes: self.bytes, sha256: self.hash.finalize().into() })
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
     }
 }
 

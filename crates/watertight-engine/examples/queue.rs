@@ -109,6 +109,7 @@ impl Bench {
             queue: WireQueue::default(),
             redrives: None,
             outbox: Outbox::None,
+            digest: None,
             claims: Default::default(),
             parent: None,
         }))
@@ -162,6 +163,7 @@ impl Bench {
             state: TaskState::Completed,
             kind: ReplyKind::Message,
             measure,
+            digest: None,
             remote_task: None,
             remote_context: None,
             seq: 1,

@@ -18,7 +18,7 @@ use crate::engine::{Context, Engine, context_key};
 use crate::ids::{AgentId, Attempt, Key, Principal, TaskId};
 use crate::input::Submission;
 use crate::live::{Class, Live, Place, Timer};
-use crate::record::{Cancel, Delivery, Durability, Outbox, Phase, ReplyKind, Row, TaskState, Times, Turn};
+use crate::record::{Cancel, Delivery, Digest, Durability, Outbox, Phase, ReplyKind, Row, TaskState, Times, Turn};
 
 /// So many are looked at in one step.
 const DOZE: usize = 512;
@@ -123,8 +123,8 @@ impl Engine {
         } = row;
         #[rustfmt::skip]
         let Turn {
-            no, phase, not_before, expires, attempts, priority, times,
-            message_id: _, fingerprint: _, waiting_on: _, budget: _, runs_for: _,
+            no, phase, not_before, expires, attempts, priority, times, result,
+            message_id: _, fingerprint: _, waiting_on: _, budget: _, runs_for: _, request: _,
         } = turn;
         let timed = Timer::ALL
             .into_iter()
@@ -133,7 +133,7 @@ impl Engine {
         let nobody_waits = lines.is_empty() && cancel_lines.is_empty() && behind.is_empty();
         let first = *no == 1 && *attempts == 0 && *attempt == Attempt(0) && previous.is_none() && keys.len() == 1;
         let idle = !slot && !attempting && !canceling && probe.is_none() && *busied == 0 && !heard;
-        let never_ran = floated.is_none() && dispatched.is_none() && *times == Times::default();
+        let never_ran = floated.is_none() && dispatched.is_none() && *times == Times::default() && result.is_none();
         let unrelated = parent.is_none() && *children == 0 && chain.is_empty() && redrives.is_none();
         let a_root = root == task && *depth == 0;
         let untouched =
@@ -184,6 +184,9 @@ impl Engine {
         out.text(&row.context);
         out.text(&turn.message_id);
         out.text(row.remote_context.as_deref().unwrap_or(""));
+        // No digest is of nothing at all: a message has parts.
+        out.number(turn.request.map_or(0, |digest| digest.bytes));
+        turn.request.iter().for_each(|digest| out.0.extend_from_slice(&digest.sha256));
         match &row.outbox {
             Outbox::None => {}
             // No agent is called so.
@@ -208,6 +211,10 @@ impl Engine {
         let fingerprint = from.wide();
         let (context, message_id, remote) = (from.text(), from.text(), from.text());
         let budget = Budget { deadline, depth, fanout };
+        let request = match from.number() {
+            0 => None,
+            bytes => Some(Digest { bytes, sha256: std::array::from_fn(|_| from.byte()) }),
+        };
         let outbox = match flag(7).then(|| from.text()) {
             None => Outbox::None,
             Some(name) if name.is_empty() => Outbox::Caller,
@@ -218,6 +225,7 @@ impl Engine {
             expires,
             runs_for: flag(4).then_some(runs_for),
             priority,
+            request,
             ..Turn::new(1, message_id, fingerprint, budget)
         };
         let row = Row {

@@ -7,7 +7,7 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
 
 use crate::ids::{AgentId, Attempt, Fingerprint, LineId, Owner, Principal, RemoteId, TaskId};
-use crate::record::{Delivery, Outbox, ReplyKind, TaskState};
+use crate::record::{Delivery, Digest, Outbox, ReplyKind, TaskState};
 use crate::settings::Settings;
 
 /// See the module's header.
@@ -190,6 +190,8 @@ pub struct Submission {
     pub redrives: Option<TaskId>,
     /// Where its caller wants word of its end.
     pub outbox: Outbox,
+    /// The message's size and digest.
+    pub digest: Option<Digest>,
     /// What else is known of where it comes from.
     pub claims: Claims,
 }
@@ -287,6 +289,8 @@ pub struct Reply {
     pub kind: ReplyKind,
     /// Sizes and checks.
     pub measure: Measure,
+    /// The size and digest of what it said in the end.
+    pub digest: Option<Digest>,
     /// The agent's ids, if it gave them.
     pub remote_task: Option<RemoteId>,
     /// Likewise.

@@ -241,6 +241,19 @@ pub struct Turn {
     pub priority: u8,
     /// When what happened to it.
     pub times: Times,
+    /// Its message.
+    pub request: Option<Digest>,
+    /// What the agent said in the end.
+    pub result: Option<Digest>,
+}
+
+/// A text's size and SHA-256: what can be checked by whoever has the text, and says nothing to anybody else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Digest {
+    /// Bytes.
+    pub bytes: u64,
+    /// SHA-256.
+    pub sha256: [u8; 32],
 }
 
 impl Turn {
@@ -259,6 +272,8 @@ impl Turn {
             attempts: 0,
             priority: NORMAL_PRIORITY,
             times: Times::default(),
+            request: None,
+            result: None,
         }
     }
 

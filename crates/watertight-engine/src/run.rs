@@ -163,6 +163,7 @@ impl Engine {
         live.row.turn.times.heard(now);
         live.row.delivery = Delivery::Delivered;
         live.row.reply = reply.kind;
+        live.row.turn.result = reply.digest;
         let took = live.dispatched.map_or(Span::ZERO, |at| now.since(at));
         if live.row.cancel == Cancel::Owed && reply.state.is_terminal() {
             live.row.cancel = if reply.state == TaskState::Canceled { Cancel::Confirmed } else { Cancel::Refused };

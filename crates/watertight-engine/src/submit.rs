@@ -166,6 +166,7 @@ impl Engine {
             expires: if floats { self.now + ttl } else { budget.deadline.min(self.now + ttl) },
             runs_for: floats.then(|| budget.remaining(self.arrived(s))),
             priority: s.queue.priority.map_or(NORMAL_PRIORITY, |priority| priority.min(HIGHEST)),
+            request: s.digest,
             ..Turn::new(no, s.message_id.clone(), s.fingerprint, budget)
         }
     }

@@ -45,7 +45,7 @@ use crate::outbox::Receipt;
 use crate::{AgentSpec, CellLimits, Kept, StartError};
 
 pub use claims::Trace;
-pub(crate) use delegations::Dealings;
+pub(crate) use delegations::{Dealings, place_of, token_of};
 pub use delegations::{Rows, Tree, Whose};
 pub use drain::Drained;
 pub(crate) use fetch::NotHeard;
@@ -263,6 +263,7 @@ impl Handle {
             parent: call.parent,
             redrives: call.redrives,
             outbox: call.outbox,
+            digest: call.peek.digest.map(crate::states::digest_of),
             claims: self.claims(&agent, call.from, &call.peek),
         };
         let message = Message { params: Json::assume(call.params), trace: call.trace, home: Home::here() };

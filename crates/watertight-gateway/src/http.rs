@@ -16,6 +16,7 @@ mod workspaces;
 pub(crate) use render::whole as task_json;
 
 pub(crate) mod api;
+mod audit;
 mod cards;
 mod delegations;
 mod doors;

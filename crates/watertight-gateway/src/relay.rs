@@ -20,7 +20,7 @@ use crate::agents::{self, Job, News, Relay};
 use crate::driver::shared::Shared;
 use crate::hub::{self, Live};
 use crate::late;
-use crate::states::state_of;
+use crate::states::{digest_of, state_of};
 
 /// One attempt's ear.
 pub(crate) struct Ear {
@@ -94,7 +94,9 @@ impl Ear {
                     empty: measured.empty,
                 };
                 let (remote_task, remote_context) = (self.remote_task, self.remote_context);
-                Outcome::Replied(Reply { state, kind, measure, remote_task, remote_context, seq })
+                // What is not kept whole is none that anybody could check.
+                let digest = record.digest().map(digest_of);
+                Outcome::Replied(Reply { state, kind, measure, digest, remote_task, remote_context, seq })
             }
             (Ok(()), None) => Outcome::Failed(malformed()),
             (Err(fault), _) => Outcome::Failed(fault),

@@ -1,7 +1,8 @@
 //! Where the wire's task states and the engine's meet. What the engine does not know counts as at work.
 
+use watertight_a2a::canonical;
 use watertight_a2a::event::TaskState as Wire;
-use watertight_engine::record::TaskState;
+use watertight_engine::record::{Digest, TaskState};
 
 /// A wire state as the engine knows it.
 pub(crate) fn state_of(state: &Wire) -> TaskState {
@@ -20,6 +21,11 @@ pub(crate) fn state_of(state: &Wire) -> TaskState {
 /// The engine's state on the wire.
 pub(crate) fn wire_state(state: TaskState) -> Wire {
     Wire::of_name(state.as_str())
+}
+
+/// A digest of the wire's, for the engine.
+pub(crate) fn digest_of(digest: canonical::Digest) -> Digest {
+    Digest { bytes: digest.bytes, sha256: digest.sha256 }
 }
 
 #[cfg(test)]

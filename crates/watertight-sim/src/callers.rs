@@ -232,6 +232,7 @@ impl World<'_> {
             parent: None,
             redrives: None,
             outbox,
+            digest: None,
             claims: Claims::default(),
         };
         change(&mut submission);

@@ -386,6 +386,7 @@ fn reply(state: TaskState, kind: ReplyKind, remote_task: Option<RemoteId>) -> Re
         state,
         kind,
         measure: Measure { state: peer, bytes: 1_000, data_parts: 1, schema_failures: 0, empty: false },
+        digest: None,
         remote_task,
         remote_context: None,
         seq: 9,

@@ -47,7 +47,9 @@ use watertight_policy::time::{Span, Time};
 pub use error::{CommitError, OpenError, ReadError};
 pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;
-pub use words::{Body, Dialect, Hook, HookChange, Late, Lease, ListQuery, Page, Pruned, Record, Stats, Write};
+pub use words::{
+    Body, Dialect, Hook, HookChange, Late, Lease, ListQuery, OverQuery, Page, Pruned, Record, Stats, Write,
+};
 
 use queue::Queue;
 use words::Delta;
@@ -239,6 +241,14 @@ impl Store {
         match self {
             Store::Sqlite(sqlite) => sqlite.list(query),
             Store::Memory(store) => Ok(store.memory.list(query)),
+        }
+    }
+
+    /// What is over, in the order in which it ended.
+    pub fn over(&self, query: &OverQuery) -> Result<Vec<Row>, ReadError> {
+        match self {
+            Store::Sqlite(sqlite) => sqlite.over(query),
+            Store::Memory(store) => Ok(store.memory.over(query)),
         }
     }
 

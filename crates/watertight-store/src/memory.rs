@@ -14,7 +14,7 @@ use watertight_engine::input::KnownKey;
 use watertight_engine::outbox;
 use watertight_engine::record::{Notice, Row, TaskState};
 
-use crate::words::{Body, Hook, Late, ListQuery, Page, Record};
+use crate::words::{Body, Hook, Late, ListQuery, OverQuery, Page, Record};
 use shelf::Shelf;
 pub use thread::MemoryStore;
 
@@ -105,6 +105,14 @@ impl Memory {
     /// A page of a principal's delegations, and how many there are over all pages.
     pub(crate) fn list(&self, query: &ListQuery) -> Page {
         self.read().list(query)
+    }
+
+    /// What is over, in the order in which it ended.
+    pub(crate) fn over(&self, query: &OverQuery) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.read().rows().filter(|row| query.matches(row)).cloned().collect();
+        rows.sort_unstable_by_key(|row| (row.changed, row.task));
+        rows.truncate(query.limit);
+        rows
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Shelf> {

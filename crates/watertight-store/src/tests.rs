@@ -10,13 +10,14 @@ mod lists;
 mod log;
 mod newness;
 mod outbox;
+mod over;
 mod reading;
 
 use std::sync::mpsc::{Receiver, channel};
 
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Key, Owner, Principal, TaskId};
 use watertight_engine::record::{
-    Cancel, Delivery, Notice, Outbox, Phase, ReplyKind, Row, Save, TaskState, Times, Turn,
+    Cancel, Delivery, Digest, Notice, Outbox, Phase, ReplyKind, Row, Save, TaskState, Times, Turn,
 };
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
@@ -94,6 +95,8 @@ pub(crate) fn full(n: u128) -> Row {
             waiting_on: Some(Reason::BulkheadFull),
             not_before: at(5),
             runs_for: Some(Span::from_secs(9)),
+            request: Some(Digest { bytes: u64::MAX, sha256: std::array::from_fn(|at| at as u8) }),
+            result: Some(Digest { bytes: 0, sha256: [0xff; 32] }),
             attempts: 3,
             priority: 100,
             times: Times { sent: Some(at(6)), answered: Some(at(7)), advanced: Some(at(8)) },

@@ -1,5 +1,7 @@
 //! What goes into the store and comes out of it, beside the engine's own rows.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use watertight_engine::ids::{AgentId, Principal, TaskId};
 use watertight_engine::record::{Row, Save, TaskState};
@@ -105,6 +107,28 @@ pub struct Lease {
     pub fence: u64,
     /// The store's clock, never below a time that was saved before: where the cell's time begins.
     pub now: Time,
+}
+
+/// Which delegations that are over to read, in the order in which they ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OverQuery {
+    /// Whose.
+    pub tenant: Arc<str>,
+    /// Only those behind this one: the `changed` and `task` of the last row that was read.
+    pub after: Option<(Time, TaskId)>,
+    /// Only those that ended before.
+    pub until: Time,
+    /// At most this many rows.
+    pub limit: usize,
+}
+
+impl OverQuery {
+    pub(crate) fn matches(&self, row: &Row) -> bool {
+        row.state.is_terminal()
+            && row.principal.tenant == self.tenant
+            && row.changed < self.until
+            && self.after.is_none_or(|after| (row.changed, row.task) > after)
+    }
 }
 
 /// Which delegations to list. They come newest change of state first.

@@ -2,6 +2,7 @@
 //! is read by [`crate::said`].
 
 use crate::call::part_content;
+use crate::canonical::{Digest, Digester};
 use crate::event::TaskState;
 use crate::json::{Items, Json, Value};
 use crate::said::{Content, Said};
@@ -65,6 +66,13 @@ impl Record {
             }
         });
         measure
+    }
+
+    /// The result's size and hash; `None` if there is none.
+    pub fn digest(&self) -> Option<Digest> {
+        let mut digest = Digester::default();
+        self.each_part(|part| digest.add(part));
+        digest.finish()
     }
 
     /// The values of the result's data parts, raw, in order.

@@ -163,6 +163,7 @@ fn reply(state: TaskState) -> Outcome {
         state,
         kind: ReplyKind::Task,
         measure: Measure { state: peer, bytes: 10, data_parts: 1, schema_failures: 0, empty: false },
+        digest: None,
         remote_task: Some("r".into()),
         remote_context: Some("r-ctx".into()),
         seq: 7,

@@ -10,7 +10,7 @@ use watertight_engine::input::{
 };
 use watertight_engine::outbox::Stored;
 use watertight_engine::output::{Answer, Output, Refusal};
-use watertight_engine::record::{Delivery, Durability, ReplyKind, Row, Save, TaskState};
+use watertight_engine::record::{Delivery, Digest, Durability, ReplyKind, Row, Save, TaskState};
 use watertight_engine::settings::{AgentSettings, Settings};
 use watertight_policy::acceptance::{Measure, PeerState};
 use watertight_policy::bulkhead;
@@ -133,6 +133,7 @@ impl World {
             parent: None,
             redrives: None,
             outbox: Default::default(),
+            digest: Some(Digest { bytes: n + 1, sha256: [n as u8; 32] }),
             claims: Default::default(),
             arrived: self.now,
         };
@@ -190,6 +191,7 @@ impl World {
             state,
             kind: ReplyKind::Task,
             measure,
+            digest: Some(Digest { bytes, sha256: [0xaa; 32] }),
             remote_task: Some(format!("r{n}").into()),
             remote_context: Some(format!("r{n}-ctx").into()),
             seq: 2,

@@ -10,10 +10,12 @@ use watertight_engine::ids::{AgentId, Key, Principal, TaskId};
 use watertight_engine::input::KnownKey;
 use watertight_engine::record::Row;
 use watertight_policy::reason::Reason;
-use watertight_store::{Late, ListQuery, ReadError, Store};
+use watertight_store::{Late, ListQuery, OverQuery, ReadError, Store};
 
 use super::{Declined, Filter, Handle, NoPage, Page, list};
 use crate::hub::TaskView;
+
+pub(crate) use super::list::{read_token as place_of, token as token_of};
 
 /// Tasks of one tree that are shown, and children of one task.
 const MAX_TREE: usize = 1_000;
@@ -112,6 +114,12 @@ impl Handle {
             None => Ok(None),
         })
         .await
+    }
+
+    /// What of a tenant is over, in the order in which it ended.
+    pub(crate) async fn over(&self, query: OverQuery) -> Result<Vec<Row>, Reason> {
+        let store = self.shared.store.clone();
+        self.blocking(move || store.over(&query)).await
     }
 
     /// What this key stands for: the fingerprint of its body, and the delegation that it started.

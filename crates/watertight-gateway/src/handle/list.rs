@@ -55,11 +55,11 @@ pub(super) fn stored(store: &Store, row: &Row) -> Result<TaskView, ReadError> {
     Ok(Hub::view_stored(row, read_record(store, row.task)?))
 }
 
-pub(super) fn token(changed: Time, task: TaskId) -> String {
+pub(crate) fn token(changed: Time, task: TaskId) -> String {
     format!("{:016x}{task}", changed.as_micros())
 }
 
-pub(super) fn read_token(token: &str) -> Option<(Time, TaskId)> {
+pub(crate) fn read_token(token: &str) -> Option<(Time, TaskId)> {
     let (changed, task) = token.split_at_checked(16)?;
     Some((Time::from_micros(u64::from_str_radix(changed, 16).ok()?), TaskId::parse(task)?))
 }

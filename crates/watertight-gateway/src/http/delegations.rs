@@ -14,6 +14,7 @@ use watertight_policy::reason::Reason;
 use watertight_policy::time::Time;
 use watertight_store::Late;
 
+use super::audit;
 use super::auth::Who;
 use super::body::Body;
 use super::reply::{json_response, plain};
@@ -190,6 +191,8 @@ pub(super) fn one(router: &Router, row: &Row, now: Time) -> Value {
         "depth": row.depth,
         "chain": row.chain.iter().map(AgentId::as_str).collect::<Vec<_>>(),
         "children": row.children,
+        "request": audit::digest(row.turn.request),
+        "result": audit::digest(row.turn.result),
         "turn": row.turn.no,
         "attempts": row.turn.attempts,
         "created": time::write(millis(row.created)),

@@ -40,6 +40,7 @@ pub(super) enum Route<'a> {
     /// HTTP+JSON: the agent, and the path below it.
     Rest(&'a str, &'a str),
     Card(&'a str),
+    Audit,
     /// The agent's A2A door, for who may leave the envelope away.
     OpenRpc(&'a str),
     Delegate(&'a str),
@@ -124,6 +125,7 @@ pub(super) const DOORS: &[Door] = &[
     door(GET, "/v1/delegations/{task}/tree", Words::No, |[task, _]| Route::Tree(task)),
     door(POST, "/v1/delegations/{task}/redrive", Words::No, |[task, _]| Route::Redrive(task)),
     door(POST, "/v1/delegations/{task}/drop", Words::No, |[task, _]| Route::Drop(task)),
+    door(GET, "/v1/audit", Words::No, |_| Route::Audit),
     door(GET, "/v1/agents", Words::Fields, |_| Route::Agents),
     door(POST, "/v1/agents", Words::No, |_| Route::Register),
     door(GET, "/v1/agents/{agent}", Words::Fields, |[agent, _]| Route::Agent(agent)),
@@ -224,6 +226,7 @@ mod tests {
             (Method::GET, "/v1/delegations/12/tree", Found::Door(Route::Tree("12"))),
             (Method::GET, "/v1/delegations/12/tree/", Found::Door(Route::Tree("12"))),
             (Method::POST, "/v1/delegations/12/redrive", Found::Door(Route::Redrive("12"))),
+            (Method::GET, "/v1/audit", Found::Door(Route::Audit)),
             (Method::POST, "/workspaces/fx/a2a", Found::Door(Route::OpenRpc("fx"))),
             (Method::GET, "/workspaces/fx/a2a/.well-known/agent-card.json", Found::Door(Route::Card("fx"))),
             (Method::GET, "/workspaces/fx/a2a/tasks/x", Found::Door(Route::Rest("fx", "/tasks/x"))),

@@ -27,7 +27,9 @@ use super::mcp::Mcp;
 use super::public::Public;
 use super::reply::{json_response, nothing, plain, unknown, wrong_method};
 use super::server::Service;
-use super::{api, cards, delegations, drain, inbox, outbox, queue, redrive, registry, reload, rest, rpc, workspaces};
+use super::{
+    api, audit, cards, delegations, drain, inbox, outbox, queue, redrive, registry, reload, rest, rpc, workspaces,
+};
 use crate::config::{Agent, Caller, Config};
 use crate::error::Problem;
 use crate::handle::Handle;
@@ -172,6 +174,10 @@ impl Router {
             Route::Config => self.operated(&head.uri, &head.headers, || reload::shown(self)),
             Route::Reload => match self.auth.admin(&head.uri, &head.headers) {
                 Ok(who) => reload::reload(self, &who).await,
+                Err(denied) => plain(&refused(denied)),
+            },
+            Route::Audit => match self.auth.operator(&head.uri, &head.headers) {
+                Ok(who) => audit::list(self, &who, head.uri.query().unwrap_or("")).await,
                 Err(denied) => plain(&refused(denied)),
             },
             Route::Delegations => {

@@ -18,7 +18,7 @@ use super::overlay::{Fresh, Overlay, Tables};
 use super::rows::{Id, Moment, Names};
 use super::{SqliteStore, questions, row_of, rows};
 use crate::error::ReadError;
-use crate::words::{ListQuery, Page};
+use crate::words::{ListQuery, OverQuery, Page};
 
 impl SqliteStore {
     pub(crate) fn list(&self, query: &ListQuery) -> Result<Page, ReadError> {
@@ -39,6 +39,35 @@ impl SqliteStore {
                 Ok(named.take(limit).collect())
             },
         )
+    }
+
+    /// See [`crate::Store::over`].
+    pub(crate) fn over(&self, query: &OverQuery) -> Result<Vec<Row>, ReadError> {
+        let fresh = |overlay: &Overlay| {
+            let known: BTreeSet<TaskId> = overlay.rows().map(|row| row.task).collect();
+            let rows: Vec<Row> = overlay.rows().filter(|row| query.matches(row)).cloned().collect();
+            (known, rows)
+        };
+        self.both(fresh, |(known, mut rows), view| {
+            let mut names = Names::default();
+            let after = query.after.map_or((0, Vec::new()), |(at, task)| (rows::time(at), rows::id(task).to_vec()));
+            let mut stored = view.prepare_cached(questions::OVER)?;
+            let mut found = stored.query(params![&*query.tenant, after.0, after.1, rows::time(query.until)])?;
+            let mut taken = 0;
+            while taken < query.limit
+                && let Some(row) = found.next()?
+            {
+                let row = names.row(row)?;
+                // What is on its way is as it is there.
+                if !known.contains(&row.task) {
+                    taken += 1;
+                    rows.push(row);
+                }
+            }
+            rows.sort_unstable_by_key(|row| (row.changed, row.task));
+            rows.truncate(query.limit);
+            Ok(rows)
+        })
     }
 
     pub(crate) fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<Row>, ReadError> {

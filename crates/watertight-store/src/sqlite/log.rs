@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use watertight_engine::ids::{AgentId, Attempt, ContextKey, Fingerprint, Key, Owner, Principal, RemoteId, TaskId};
-use watertight_engine::record::{Durability, NORMAL_PRIORITY, Notice, Outbox, Row, Times, Turn};
+use watertight_engine::record::{Digest, Durability, NORMAL_PRIORITY, Notice, Outbox, Row, Times, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -17,9 +17,12 @@ use super::rows;
 use crate::codes;
 use crate::words::{Body, Dialect};
 
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
 
-/// The format before it had no outboxes.
+/// The format before it had no digests.
+const THIRD_FORMAT: u8 = 3;
+
+/// The one before that no outboxes.
 const SECOND_FORMAT: u8 = 2;
 
 /// And the one before that no priorities, times, chains, and the like.
@@ -233,6 +236,9 @@ impl Encoder {
         self.number(u64::from(row.children));
         self.maybe(row.redrives, |out, task| out.wide(task.0));
         self.maybe(rows::outbox(&row.outbox), Encoder::string);
+        for digest in [turn.request, turn.result] {
+            self.maybe(digest, |out, digest| out.out.extend_from_slice(&rows::digest(digest)));
+        }
     }
 
     fn text(&mut self, text: &Text) {
@@ -309,7 +315,7 @@ impl Encoder {
 pub(super) fn decode(bytes: Vec<u8>) -> Option<Vec<Entry>> {
     let mut from = Decoder { left: Bytes::from(bytes), format: 0 };
     from.format = from.byte()?;
-    if ![FIRST_FORMAT, SECOND_FORMAT, FORMAT].contains(&from.format) {
+    if ![FIRST_FORMAT, SECOND_FORMAT, THIRD_FORMAT, FORMAT].contains(&from.format) {
         return None;
     }
     let mut entries = Vec::new();
@@ -406,6 +412,8 @@ impl Decoder {
                 runs_for: self.maybe(|from| from.number().map(Span::from_micros))?,
                 priority: NORMAL_PRIORITY,
                 times: Times::default(),
+                request: None,
+                result: None,
             },
         };
         (row.late, row.asked) = codes::of_beside(row.state, row.late);
@@ -421,7 +429,19 @@ impl Decoder {
         if self.format > SECOND_FORMAT {
             row.outbox = self.maybe(Decoder::string)?.map_or(Outbox::None, rows::to_outbox);
         }
+        if self.format > THIRD_FORMAT {
+            row.turn.request = self.maybe(Decoder::digest)?;
+            row.turn.result = self.maybe(Decoder::digest)?;
+        }
         Some(row)
+    }
+
+    fn digest(&mut self) -> Option<Digest> {
+        let mut bytes = [0; 40];
+        for byte in &mut bytes {
+            *byte = self.byte()?;
+        }
+        Some(rows::of_digest(bytes))
     }
 
     fn text(&mut self) -> Option<Text> {
@@ -557,13 +577,15 @@ mod tests {
         let mut out = Encoder::default();
         let plain = row(1);
         out.add(&Entry::Row { row: plain.clone().into(), message: None, record: None });
-        // Behind the row: its priority, no times, no chain, no children, none that it repeats, no outbox; then no texts.
-        let (known, added) = out.bytes().split_at(out.bytes().len() - 10);
-        assert_eq!(added, [50, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        // Behind the row: its priority, no times, no chain, no children, none that it repeats, no outbox, no
+        // digests; then no texts.
+        let (known, added) = out.bytes().split_at(out.bytes().len() - 12);
+        assert_eq!(added, [50, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let first = [&[FIRST_FORMAT], &known[1..], &[0, 0]].concat();
         let second = [&[SECOND_FORMAT], &known[1..], &added[..9]].concat();
+        let third = [&[THIRD_FORMAT], &known[1..], &added[..10]].concat();
         let row = Some(vec![Entry::Row { row: plain.into(), message: None, record: None }]);
-        assert_eq!((decode(first), decode(second)), (row.clone(), row));
+        assert_eq!((decode(first), decode(second), decode(third)), (row.clone(), row.clone(), row));
     }
 
     #[test]

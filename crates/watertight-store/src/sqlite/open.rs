@@ -14,13 +14,14 @@ use crate::error::OpenError;
 const APPLICATION: i64 = 0x7774_6774;
 
 /// All schemas, in order. One that was ever released is never changed.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
     include_str!("schema/3.sql"),
     include_str!("schema/4.sql"),
     include_str!("schema/5.sql"),
     include_str!("schema/6.sql"),
+    include_str!("schema/7.sql"),
 ];
 
 /// A database that is ours alone.

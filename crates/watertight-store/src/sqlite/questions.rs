@@ -28,6 +28,14 @@ pub(super) const CHILDREN: &str = concat!(
       ORDER BY d.task LIMIT ?2"
 );
 
+/// What is over, in the order in which it ended: of tenant ?1, behind ?2 and ?3, before ?4.
+pub(super) const OVER: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM delegation d INDEXED BY delegation_over JOIN pair p ON p.id = d.pair WHERE d.state IN (4, 5, 6, 7) \
+      AND (d.changed, d.task) > (?2, ?3) AND d.changed < ?4 AND p.tenant = ?1 ORDER BY d.changed, d.task"
+);
+
 pub(super) const BODIES: &str = "SELECT first, pieces, dialect, size FROM body \
     WHERE task = ?1 AND kind = ?2 AND no BETWEEN ?3 AND ?4 ORDER BY no";
 
@@ -97,7 +105,7 @@ pub(super) const HOOKS: &str = "SELECT task, id, sealed, turn, state FROM hook";
 
 /// What SQLite says it uses for each.
 #[cfg(test)]
-pub(crate) const ANSWERED_BY: [(&str, &str); 22] = [
+pub(crate) const ANSWERED_BY: [(&str, &str); 23] = [
     (LATE, "SEARCH late USING PRIMARY KEY (task=?)"),
     (LOAD, "SCAN d USING INDEX delegation_live"),
     (TASK, "USING INDEX sqlite_autoindex_delegation_1 (task=?)"),
@@ -106,6 +114,7 @@ pub(crate) const ANSWERED_BY: [(&str, &str); 22] = [
     (CONTEXT, "(pair=? AND context=?)"),
     (REMOTE, "USING INDEX delegation_remote (remote_task=?)"),
     (CHILDREN, "USING INDEX delegation_parent (parent=?)"),
+    (OVER, "USING INDEX delegation_over ((changed,task)>(?,?) AND changed<?)"),
     (ALL_KEYS, "USING INTEGER PRIMARY KEY (rowid>?)"),
     (ALL_CONTEXTS, "USING PRIMARY KEY ((pair,context)>(?,?))"),
     (ALL_REMOTES, "USING INDEX delegation_remote ((remote_task,task)>(?,?))"),

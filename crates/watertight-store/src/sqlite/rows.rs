@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, Type, ValueRef};
 use rusqlite::{CachedStatement, params};
 use watertight_engine::ids::{AgentId, Attempt, Principal, TaskId};
-use watertight_engine::record::{Durability, Outbox, Row, Times, Turn};
+use watertight_engine::record::{Digest, Durability, Outbox, Row, Times, Turn};
 use watertight_policy::budget::Budget;
 use watertight_policy::reason::Reason;
 use watertight_policy::time::{Span, Time};
@@ -19,7 +19,8 @@ macro_rules! columns {
         "d.task, d.version, p.tenant, p.caller, p.agent, d.context, d.remote_task, d.remote_context, d.root, d.parent, \
          d.depth, d.state, d.reason, d.delivery, d.cancel, d.reply, d.late, d.created, d.changed, d.attempt, d.turn, \
          d.message_id, d.fingerprint, d.phase, d.waiting_on, d.not_before, d.expires, d.deadline, d.hops, d.fanout, \
-         d.attempts, d.runs_for, d.priority, d.sent, d.answered, d.advanced, d.chain, d.children, d.redrives, d.outbox"
+         d.attempts, d.runs_for, d.priority, d.sent, d.answered, d.advanced, d.chain, d.children, d.redrives, d.outbox, \
+         d.request, d.result"
     };
 }
 pub(super) use columns;
@@ -27,16 +28,16 @@ pub(super) use columns;
 /// For [`insert`].
 pub(super) const INSERT: &str = "INSERT INTO delegation (task, pair, context, root, parent, depth, created, version, \
     remote_task, remote_context, state, reason, delivery, cancel, reply, late, live, changed, attempt, turn, message_id, \
-    fingerprint, phase, waiting_on, not_before, expires, deadline, hops, fanout, attempts, runs_for, priority, sent, answered, advanced, chain, children, redrives, outbox) VALUES (?1, ?2, ?3, ?4, ?5, \
+    fingerprint, phase, waiting_on, not_before, expires, deadline, hops, fanout, attempts, runs_for, priority, sent, answered, advanced, chain, children, redrives, outbox, request, result) VALUES (?1, ?2, ?3, ?4, ?5, \
     ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, \
-    ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39)";
+    ?32, ?33, ?34, ?35, ?36, ?37, ?38, ?39, ?40, ?41)";
 
 /// For [`update`].
 pub(super) const UPDATE: &str = "UPDATE delegation SET version = ?2, remote_task = ?3, remote_context = ?4, state = ?5, \
     reason = ?6, delivery = ?7, cancel = ?8, reply = ?9, late = ?10, live = ?11, changed = ?12, attempt = ?13, turn = ?14, \
     message_id = ?15, fingerprint = ?16, phase = ?17, waiting_on = ?18, not_before = ?19, expires = ?20, deadline = ?21, \
     hops = ?22, fanout = ?23, attempts = ?24, runs_for = ?25, priority = ?26, sent = ?27, answered = ?28, advanced = ?29, \
-    children = ?30 WHERE id = ?1";
+    children = ?30, request = ?31, result = ?32 WHERE id = ?1";
 
 pub(super) fn insert(statement: &mut CachedStatement<'_>, row: &Row, pair: i64) -> rusqlite::Result<usize> {
     let turn = &row.turn;
@@ -80,6 +81,8 @@ pub(super) fn insert(statement: &mut CachedStatement<'_>, row: &Row, pair: i64) 
         row.children,
         row.redrives.map(id),
         outbox(&row.outbox),
+        turn.request.map(digest),
+        turn.result.map(digest),
     ])
 }
 
@@ -116,6 +119,8 @@ pub(super) fn update(statement: &mut CachedStatement<'_>, row: &Row, at: i64) ->
         turn.times.answered.map(time),
         turn.times.advanced.map(time),
         row.children,
+        turn.request.map(digest),
+        turn.result.map(digest),
     ])
 }
 
@@ -168,6 +173,8 @@ impl Names {
                 runs_for: from.get::<_, Option<Moment>>(31)?.map(|it| it.0.since(Time::ZERO)),
                 priority: from.get(32)?,
                 times: Times { sent: moment(from, 33)?, answered: moment(from, 34)?, advanced: moment(from, 35)? },
+                request: to_digest(from, 40)?,
+                result: to_digest(from, 41)?,
             },
         })
     }
@@ -229,6 +236,25 @@ pub(super) fn outbox(outbox: &Outbox) -> Option<&str> {
 /// What [`outbox`] wrote, if it wrote anything.
 pub(super) fn to_outbox(name: Arc<str>) -> Outbox {
     if name.is_empty() { Outbox::Caller } else { Outbox::Agent(AgentId(name)) }
+}
+
+/// As a column, and in the log: the size and then the hash.
+pub(super) fn digest(digest: Digest) -> [u8; 40] {
+    let mut out = [0; 40];
+    let all = digest.bytes.to_be_bytes().into_iter().chain(digest.sha256);
+    out.iter_mut().zip(all).for_each(|(to, byte)| *to = byte);
+    out
+}
+
+/// What [`digest`] wrote.
+pub(super) fn of_digest(bytes: [u8; 40]) -> Digest {
+    let mut from = bytes.into_iter();
+    let size = std::array::from_fn(|_| from.next().unwrap_or(0));
+    Digest { bytes: u64::from_be_bytes(size), sha256: std::array::from_fn(|_| from.next().unwrap_or(0)) }
+}
+
+fn to_digest(from: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<Digest>> {
+    Ok(from.get::<_, Option<[u8; 40]>>(column)?.map(of_digest))
 }
 
 /// An agent's name has no line breaks.

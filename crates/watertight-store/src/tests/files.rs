@@ -64,7 +64,7 @@ fn what_is_not_ours_is_left_alone() {
     drop(Store::open(home.path(), 0).unwrap());
     inside(home.path()).execute_batch("PRAGMA user_version = 99").unwrap();
     let text = refused(home.path(), 0);
-    assert!(text.contains("newer watertight (schema 99, this one knows 6)"), "{text}");
+    assert!(text.contains("newer watertight (schema 99, this one knows 7)"), "{text}");
 
     std::fs::rename(home.path().join("cell-0.sqlite"), home.path().join("cell-5.sqlite")).unwrap();
     inside(home.path()).execute_batch("CREATE TABLE theirs (x)").unwrap();
@@ -72,7 +72,7 @@ fn what_is_not_ours_is_left_alone() {
     assert!(text.contains("another program made it"), "{text}");
     assert_eq!(count(home.path(), "PRAGMA user_version"), 0);
 
-    Connection::open(home.path().join("cell-5.sqlite")).unwrap().execute_batch("PRAGMA user_version = 6").unwrap();
+    Connection::open(home.path().join("cell-5.sqlite")).unwrap().execute_batch("PRAGMA user_version = 7").unwrap();
     let text = refused(home.path(), 5);
     assert!(text.contains("it is that of cell 0"), "{text}");
 

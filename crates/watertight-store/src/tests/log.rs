@@ -200,5 +200,5 @@ fn a_store_of_the_first_schema_is_taken_over() {
     store.settle();
     assert_eq!(recorded(&store, TaskId(1)), Some((body("whole"), vec![])));
     assert_eq!((store.load(), count(home.path(), "payload")), (Ok(vec![]), 2));
-    assert_eq!(inside(home.path()).query_row("PRAGMA user_version", (), |row| row.get(0)), Ok(6));
+    assert_eq!(inside(home.path()).query_row("PRAGMA user_version", (), |row| row.get(0)), Ok(7));
 }

@@ -101,7 +101,7 @@ fn a_directory_of_schema_3_is_taken_over() {
     assert_eq!(commit(&store, lease.fence, vec![save(&row(1))]), Ok(()));
     store.close();
     let inside = rusqlite::Connection::open(home.path().join("cell-0.sqlite")).unwrap();
-    let back = "DROP TABLE late; DROP TABLE hook; DROP TABLE notice; DROP TABLE outbox; ALTER TABLE delegation DROP COLUMN outbox; PRAGMA user_version = 3";
+    let back = "DROP INDEX delegation_over; ALTER TABLE delegation DROP COLUMN request; ALTER TABLE delegation DROP COLUMN result; DROP TABLE late; DROP TABLE hook; DROP TABLE notice; DROP TABLE outbox; ALTER TABLE delegation DROP COLUMN outbox; PRAGMA user_version = 3";
     inside.execute_batch(back).unwrap();
     drop(inside);
     let (store, lease) = Store::open(home.path(), 0).unwrap();

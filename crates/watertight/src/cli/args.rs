@@ -14,7 +14,7 @@ use super::exit::TABLE;
 use crate::demo;
 pub(super) use config::{CheckArgs, ConfigArgs, ConfigCommand, InitArgs};
 pub(super) use operate::{
-    AgentsArgs, AgentsCommand, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, QueueArgs,
+    AgentsArgs, AgentsCommand, AuditArgs, BreakerArgs, BreakerCommand, CompletionsArgs, ManArgs, NewToken, QueueArgs,
     QueueCommand, RegisterArgs, TokenArgs, TokenCommand,
 };
 pub(super) use results::{Format, McpArgs, OutboxArgs, RelayArgs};
@@ -66,6 +66,9 @@ pub(super) enum Command {
     /// See what waits for the agents, in its order, and take one of it out.
     #[command(after_help = operate::QUEUE_HELP)]
     Queue(QueueArgs),
+    /// Write a record of each delegation that is over, one JSON object a line.
+    #[command(after_help = operate::AUDIT_HELP)]
+    Audit(AuditArgs),
     /// See the results that wait for whoever delegated, and say that they have been read.
     #[command(after_help = results::OUTBOX_HELP)]
     Outbox(OutboxArgs),

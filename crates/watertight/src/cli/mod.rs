@@ -2,6 +2,7 @@
 
 mod agents;
 mod args;
+mod audit;
 mod check;
 mod client;
 mod exit;
@@ -49,6 +50,7 @@ pub(crate) async fn run() -> ExitCode {
         Command::Tasks(args) => tasks::run(args).await,
         Command::Agents(args) => agents::run(args).await,
         Command::Breaker(args) => agents::breaker(args).await,
+        Command::Audit(args) => audit::run(args).await,
         Command::Queue(args) => queue::run(args).await,
         Command::Outbox(args) => outbox::run(args).await,
         Command::Relay(args) => relay::run(args).await,

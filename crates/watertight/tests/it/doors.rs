@@ -379,6 +379,7 @@ fn requests(door: &str, tasks: &Tasks, work: &Value, n: usize) -> Vec<Request> {
         }
         "/v1/inbox/{task}/ask" => vec![("crew", "POST", inbox("ask"), json!({"fence": fence, "text": "which?"}))],
         "/v1/inbox/{task}/finish" => vec![("crew", "POST", inbox("finish"), json!({"fence": fence, "text": "done"}))],
+        "/v1/audit" => get("/v1/audit?limit=1000".into()),
         "/v1/delegations" => get("/v1/delegations?limit=100".into()),
         "/v1/delegations/{task}" => each(&|task| format!("/v1/delegations/{task}")),
         "/v1/delegations/{task}/tree" => each(&|task| format!("/v1/delegations/{task}/tree")),
@@ -592,6 +593,7 @@ fn commands_frame_what_a_model_may_be_given() {
                 }
                 "agents" => assert!(!with(&["agents"]).out.contains(CANARY)),
                 "queue" => assert!(!with(&["queue", "list", "clerk"]).out.contains(CANARY)),
+                "audit" => assert!(!with(&["audit"]).out.contains(CANARY)),
                 "check" => {
                     let config = world.gateway.config();
                     let ran = watertight(&world.gateway, &["check", "--config", config.to_str().unwrap()]);

@@ -14,6 +14,7 @@ mod peer;
 
 mod access;
 mod asks;
+mod audit;
 mod backlog;
 mod bindings;
 mod breaker;

@@ -135,6 +135,33 @@ pub(in crate::cli) enum AgentsCommand {
     },
 }
 
+pub(super) const AUDIT_HELP: &str = "\
+Each record says who delegated to whom, when, what came of it, and size and SHA-256 of the parts that were sent and that came
+back: never what they say. What ended in the last three seconds comes with the next look.
+
+Examples:
+  watertight audit > audit.ndjson                            all that is kept
+  watertight audit --since 2026-01-01T00:00:00Z --until 2026-02-01T00:00:00Z
+  watertight audit --follow --after CURSOR                   on from where the last one ended, until Ctrl-C";
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct AuditArgs {
+    /// What ended at this time or later.
+    #[arg(long, value_name = "TIME")]
+    pub(in crate::cli) since: Option<String>,
+    /// What ended before this time.
+    #[arg(long, value_name = "TIME")]
+    pub(in crate::cli) until: Option<String>,
+    /// Only what comes behind this place: a page's `next`, which is said at the end.
+    #[arg(long, value_name = "CURSOR")]
+    pub(in crate::cli) after: Option<String>,
+    /// Go on as more ends, until Ctrl-C.
+    #[arg(long)]
+    pub(in crate::cli) follow: bool,
+    #[command(flatten)]
+    pub(in crate::cli) gateway: Gateway,
+}
+
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RegisterArgs {
     /// Its name.
