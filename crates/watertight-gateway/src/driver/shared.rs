@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 use watertight_engine::cell::AgentView;
 use watertight_engine::ids::AgentId;
 use watertight_engine::settings::{AgentSettings, Settings};
@@ -214,6 +216,12 @@ impl Shared {
 
     pub(crate) fn set_health(&self, health: Health) {
         self.health.send_replace(health);
+    }
+
+    /// Whether what the store holds has been picked up; waits for it so long.
+    pub(crate) async fn loaded(&self, limit: Duration) -> bool {
+        let mut health = self.health.subscribe();
+        matches!(timeout(limit, health.wait_for(|health| *health != Health::Loading)).await, Ok(Ok(_)))
     }
 
     /// Until the driver has ended.

@@ -4,6 +4,7 @@
 //! results those of the tasks as they are now.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use watertight_engine::ids::{AgentId, Owner, TaskId};
@@ -17,6 +18,9 @@ use super::{Declined, Handle, list};
 use crate::driver::lines::Told;
 use crate::driver::shared::{Health, Shared};
 use crate::hub::TaskView;
+
+/// A cell that was not picked up by then is asked for again.
+const LOADED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes of results in one reading, about. A single one may be larger.
 const READ_BYTES: usize = 4 << 20;
@@ -65,14 +69,22 @@ impl Handle {
         self.shared.outboxes.follow(owner)
     }
 
-    /// How an outbox is.
-    pub fn outbox(&self, owner: &Owner) -> Arc<View> {
-        self.shared.outboxes.view(owner)
+    /// How an outbox is. Nothing is known of it before the cell has been picked up: that is waited for.
+    pub async fn outbox(&self, owner: &Owner) -> Result<Arc<View>, Reason> {
+        match self.shared.loaded(LOADED_WITHIN).await {
+            true => Ok(self.shared.outboxes.view(owner)),
+            false => Err(Reason::StoreUnavailable),
+        }
+    }
+
+    /// How it is at this moment; `None` before that.
+    pub fn outbox_now(&self, owner: &Owner) -> Option<Arc<View>> {
+        (self.shared.health() != Health::Loading).then(|| self.shared.outboxes.view(owner))
     }
 
     /// What waits in an outbox behind this number; at most so many.
     pub async fn read_outbox(&self, owner: &Owner, after: u64, limit: usize) -> Result<Reading, Reason> {
-        let outbox = self.outbox(owner);
+        let outbox = self.outbox(owner).await?;
         let reset = after > outbox.last;
         let after = if reset { 0 } else { after };
         if outbox.newest <= after {

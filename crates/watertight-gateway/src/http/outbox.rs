@@ -78,8 +78,11 @@ pub(super) async fn list(router: &Router, owner: &Owner, query: &str) -> Respons
 }
 
 /// `GET /v1/outbox/pending`
-pub(super) fn pending(router: &Router, owner: &Owner) -> Response<Body> {
-    let outbox = router.handle().outbox(owner);
+pub(super) async fn pending(router: &Router, owner: &Owner) -> Response<Body> {
+    let outbox = match router.handle().outbox(owner).await {
+        Ok(outbox) => outbox,
+        Err(reason) => return unavailable(reason),
+    };
     let body = json!({
         "of": match owner {
             Owner::Agent(tenant, agent) => json!({"tenant": &**tenant, "agent": agent.as_str()}),
@@ -189,8 +192,9 @@ impl Pump {
     }
 
     fn beat(&self, out: &mut Vec<u8>) {
-        let outbox = self.handle.outbox(&self.owner);
-        sse::write_comment(&format!("hb last={} pending={}", outbox.last, outbox.waiting), out);
+        let outbox = self.handle.outbox_now(&self.owner);
+        let how = outbox.map(|outbox| format!("last={} pending={}", outbox.last, outbox.waiting));
+        sse::write_comment(&format!("hb {}", how.as_deref().unwrap_or("loading")), out);
     }
 }
 

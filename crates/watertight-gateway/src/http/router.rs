@@ -195,7 +195,7 @@ impl Router {
                 }
             }
             Route::OutboxPending => match self.owner(&head) {
-                Ok(owner) => outbox::pending(self, &owner),
+                Ok(owner) => outbox::pending(self, &owner).await,
                 Err(problem) => plain(&problem),
             },
             Route::OutboxStream => match self.owner(&head) {

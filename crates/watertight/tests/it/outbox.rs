@@ -250,6 +250,30 @@ fn a_kill_between_the_end_and_the_reading_loses_nothing() {
     assert_eq!((numbers(&page), tasks(&page)), (vec![leads.len() as u64 + 1], vec![task]));
 }
 
+/// A gateway that was just started does not say that nothing waits because it does not know yet.
+#[test]
+fn what_waits_is_known_from_the_first_answer_after_a_start_on() {
+    let worker = worker();
+    let mut gateway = config(&worker).start();
+    let lead = As::new(&gateway, "lead-1");
+    (0..40).for_each(|_| drop(lead.delegate("at once")));
+    lead.waits(40);
+    assert_eq!(lead.ack(10).0, 200);
+    for round in 0..6 {
+        gateway.kill();
+        gateway.start();
+        let lead = As::new(&gateway, "lead-1");
+        match round % 3 {
+            0 => assert_eq!(lead.pending(), 30),
+            1 => assert_eq!(numbers(&lead.read("limit=100")), (11..=40).collect::<Vec<_>>()),
+            _ => {
+                let page = lead.read("after=40");
+                assert_eq!((&page["reset"], &page["pending"]), (&json!(false), &json!(30)), "{page}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_answer_on_the_callers_line_needs_no_other() {
     let worker = worker();
