@@ -324,7 +324,7 @@ impl Config {
     pub(crate) fn with_registered(mut self, records: &Records) -> Result<Config, String> {
         let overruled = &self.overruled;
         self.agents.retain(|name, _| !self.registered.contains_key(name) || overruled.contains(name));
-        self.overruled = enrolment::merge(&mut self.agents, records, &self.enrolments)?;
+        self.overruled = enrolment::merge(&mut self.agents, records, &self.enrolments, &self.callers)?;
         self.registered = records.clone();
         Ok(self)
     }

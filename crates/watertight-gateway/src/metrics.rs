@@ -85,6 +85,10 @@ pub struct Metrics {
     pruned: Counter,
     delegation_tokens: Family<OfToken, Counter>,
     delegations: Gauge<i64>,
+    outboxes: Gauge,
+    results: Gauge,
+    results_age: Gauge<f64, AtomicU64>,
+    hooks: Gauge,
     evictions: Counter<u64, AtomicU64>,
     unknown_events: Family<OfAgent, Counter>,
 }
@@ -131,6 +135,10 @@ impl Metrics {
             pruned: Counter::default(),
             delegation_tokens: Family::default(),
             delegations: Gauge::default(),
+            outboxes: Gauge::default(),
+            results: Gauge::default(),
+            results_age: Gauge::default(),
+            hooks: Gauge::default(),
             evictions: Counter::default(),
             unknown_events: Family::default(),
         };
@@ -173,6 +181,10 @@ impl Metrics {
         let help = "Events of an unknown kind in the agent's streams, which were passed over";
         r.register("unknown_events", help, self.unknown_events.clone());
         r.register("delegations", "Delegations in memory", self.delegations.clone());
+        r.register("outboxes_waiting", "Outboxes in which something waits", self.outboxes.clone());
+        r.register("outbox_results", "Results that nobody has acknowledged yet", self.results.clone());
+        r.register("outbox_age_seconds", "How long the oldest of them has waited", self.results_age.clone());
+        r.register("push_hooks", "Push configurations whose end has not arrived yet", self.hooks.clone());
     }
 
     /// The text, with the agents as they are at the moment.
@@ -198,6 +210,10 @@ impl Metrics {
         }
         self.backlog.set(as_gauge(now.backlog));
         self.delegations.set(as_gauge(now.delegations));
+        self.outboxes.set(as_gauge(now.outboxes));
+        self.results.set(as_gauge(now.results));
+        self.results_age.set(now.results_age.as_secs_f64());
+        self.hooks.set(as_gauge(now.hooks));
         // The hub counts for itself; a counter can only be moved forward by the difference.
         let told = self.evictions.get();
         self.evictions.inc_by(now.evictions.saturating_sub(told));
@@ -271,6 +287,11 @@ impl Metrics {
 pub(crate) struct Now {
     pub(crate) backlog: usize,
     pub(crate) delegations: usize,
+    /// Outboxes in which something waits, how much in all of them, and for how long.
+    pub(crate) outboxes: usize,
+    pub(crate) results: usize,
+    pub(crate) results_age: Span,
+    pub(crate) hooks: usize,
     pub(crate) evictions: u64,
 }
 
@@ -308,7 +329,16 @@ mod tests {
         metrics.refused(&agent, true, Reason::BulkheadFull);
         metrics.refused(&AgentId::new("made-up-by-a-caller"), false, Reason::AgentUnknown);
         metrics.ended(&agent, TaskState::Failed, Some(Reason::AgentNoAnswer), Some(Span::from_millis(30)), Span::ZERO);
-        let text = metrics.encode(&[], &Now { backlog: 3, delegations: 7, evictions: 2 });
+        let now = Now {
+            backlog: 3,
+            delegations: 7,
+            outboxes: 2,
+            results: 5,
+            results_age: Span::from_secs(4),
+            hooks: 1,
+            evictions: 2,
+        };
+        let text = metrics.encode(&[], &now);
         for line in [
             "watertight_refusals_total{agent=\"fx\",reason=\"bulkhead_full\"} 1",
             "watertight_refusals_total{agent=\"(unknown)\",reason=\"agent_unknown\"} 1",
@@ -316,6 +346,10 @@ mod tests {
             "watertight_call_seconds_bucket{le=\"0.05\",agent=\"fx\"} 1",
             "watertight_slot_wait_seconds_bucket{le=\"0.005\",agent=\"fx\"} 1",
             "watertight_store_backlog 3",
+            "watertight_outboxes_waiting 2",
+            "watertight_outbox_results 5",
+            "watertight_outbox_age_seconds 4.0",
+            "watertight_push_hooks 1",
             "watertight_stream_evictions_total 2",
             "watertight_cell_reloads_total 0",
         ] {

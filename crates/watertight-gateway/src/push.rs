@@ -129,6 +129,11 @@ impl Pushes {
         Pushes { settings: RwLock::default(), key, hooks: Mutex::default(), any: AtomicBool::new(false) }
     }
 
+    /// How many there are whose end has not arrived yet.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(TaskId, String), One>> {
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -75,11 +75,26 @@ pub struct Record {
 /// All of them, by name.
 pub type Records = BTreeMap<AgentId, Record>;
 
+/// An agent that registered once and left: what it asked for may still be there, and must not come to somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Former {
+    /// Which enrolment had let it in; who comes by the same one is the same again.
+    pub enrolment: String,
+    /// When it left, RFC 3339.
+    pub left: String,
+}
+
+/// Those, by name.
+pub type Formers = BTreeMap<AgentId, Former>;
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written<A> {
+struct Written<A, F> {
     version: u32,
     agents: A,
+    #[serde(default)]
+    former: F,
 }
 
 /// Where it is, beside a store.
@@ -89,8 +104,13 @@ pub fn place(store: &Path) -> PathBuf {
 
 /// All that are registered; nobody, if the file is not there.
 pub fn read(path: &Path) -> io::Result<Records> {
+    Ok(read_all(path)?.0)
+}
+
+/// All that are, and those that were.
+pub(crate) fn read_all(path: &Path) -> io::Result<(Records, Formers)> {
     let file = match File::open(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Records::new()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
         opened => opened?,
     };
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
@@ -99,22 +119,33 @@ pub fn read(path: &Path) -> io::Result<Records> {
     if text.len() as u64 > MAX_BYTES {
         return Err(wrong(format!("larger than {MAX_BYTES} bytes")));
     }
-    let written: Written<BTreeMap<String, Record>> =
+    let written: Written<BTreeMap<String, Record>, BTreeMap<String, Former>> =
         serde_json::from_str(&text).map_err(|e| wrong(format!("no list of agents: {e}")))?;
     match (written.version, written.agents.len()) {
         (VERSION, n) if n <= MAX_AGENTS => {
-            Ok(written.agents.into_iter().map(|(name, record)| (AgentId::new(&name), record)).collect())
+            let former = written.former.into_iter().map(|(name, former)| (AgentId::new(&name), former)).collect();
+            Ok((written.agents.into_iter().map(|(name, record)| (AgentId::new(&name), record)).collect(), former))
         }
         (VERSION, n) => Err(wrong(format!("it holds {n} agents, and at most {MAX_AGENTS} are read"))),
         (version, _) => Err(wrong(format!("version {version} is not known here"))),
     }
 }
 
-/// Puts these in their place, durably.
-pub(crate) fn write(path: &Path, records: &Records) -> io::Result<()> {
+/// Puts these in their place, durably. Of those that left, the latest are kept.
+pub(crate) fn write(path: &Path, records: &Records, former: &Formers) -> io::Result<()> {
+    let mut latest: Vec<(&AgentId, &Former)> = former.iter().collect();
+    latest.sort_by(|(_, a), (_, b)| b.left.cmp(&a.left));
+    latest.truncate(MAX_AGENTS);
+    let former: BTreeMap<&str, &Former> = latest.into_iter().map(|(name, former)| (name.as_str(), former)).collect();
     let agents: BTreeMap<&str, &Record> = records.iter().map(|(name, record)| (name.as_str(), record)).collect();
-    let mut text = serde_json::to_vec_pretty(&Written { version: VERSION, agents }).map_err(io::Error::other)?;
+    let mut text =
+        serde_json::to_vec_pretty(&Written { version: VERSION, agents, former }).map_err(io::Error::other)?;
     text.push(b'\n');
+    if text.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!(
+            "it would be larger than {MAX_BYTES} bytes, and could not be read again"
+        )));
+    }
     replace(path, &text)
 }
 
@@ -139,8 +170,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = place(dir.path());
         assert_eq!(read(&path).unwrap(), Records::new());
-        write(&path, &one()).unwrap();
-        assert_eq!(read(&path).unwrap(), one());
+        let former = Former { enrolment: "crew".into(), left: "2026-01-02T00:00:00.000Z".into() };
+        let formers = Formers::from([(AgentId::new("gone"), former)]);
+        write(&path, &one(), &formers).unwrap();
+        assert_eq!(read_all(&path).unwrap(), (one(), formers));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -152,7 +185,7 @@ mod tests {
     fn what_is_no_such_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = place(dir.path());
-        write(&path, &one()).unwrap();
+        write(&path, &one(), &Formers::new()).unwrap();
         let good = std::fs::read_to_string(&path).unwrap();
         for bad in [
             String::new(),

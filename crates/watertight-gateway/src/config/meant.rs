@@ -54,7 +54,7 @@ pub(super) fn config(
         file.agents.into_iter().filter_map(|(name, agent)| judge.agent(name, agent)).collect();
     let callers = judge.callers(file.callers, &named);
     let enrolments = judge.enrolments(file.enrolment, &callers, &agents);
-    let found = judge.registered(file.store.path.as_ref(), &store, &enrolments, &mut agents);
+    let found = judge.registered(file.store.path.as_ref(), &store, &enrolments, &mut agents, &callers);
     let has_tokens = judge.has_tokens(file.tokens.as_ref(), &tokens);
     let listen = judge.listen(file.listen.as_ref(), listen, callers.is_empty() && enrolments.is_empty() && !has_tokens);
     let max_delegations = judge.count(file.server.max_delegations.as_ref(), 1, 100_000) as usize;

@@ -75,6 +75,13 @@ impl Whose {
 }
 
 impl Handle {
+    /// Whether a caller of this name in this tenant has tasks that are still kept.
+    pub(crate) async fn has_called(&self, tenant: &str, caller: &str) -> Result<bool, Reason> {
+        let (store, tenant, caller) = (self.shared.store.clone(), tenant.to_owned(), caller.to_owned());
+        let known = self.blocking(move || store.callers(&tenant, usize::MAX >> 1)).await?;
+        Ok(known.iter().any(|known| *known.caller == caller))
+    }
+
     /// What the agent said of this task after the verdict on it.
     pub(crate) async fn late(&self, task: TaskId) -> Result<Option<Late>, Reason> {
         let store = self.shared.store.clone();

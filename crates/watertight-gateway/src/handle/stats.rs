@@ -69,7 +69,13 @@ impl Handle {
 
     /// The text for `/metrics`.
     pub fn metrics(&self) -> String {
+        let waiting: Vec<_> = self.shared.outboxes.all().into_iter().filter(|outbox| outbox.waiting > 0).collect();
+        let oldest = waiting.iter().filter_map(|outbox| outbox.oldest).min();
         let now = metrics::Now {
+            outboxes: waiting.len(),
+            results: waiting.iter().map(|outbox| outbox.waiting).sum(),
+            results_age: oldest.map_or(Span::ZERO, |oldest| self.shared.clock.now().since(oldest)),
+            hooks: self.shared.pushes.count(),
             backlog: self.shared.store.backlog(),
             delegations: self.shared.held(),
             evictions: self.shared.hub.evictions(),

@@ -29,6 +29,7 @@ use crate::access::Grants;
 use crate::agents::Guard;
 use crate::config::{Agent, Caller, Config, InstanceKey, changes, effective, enrolment, waiting};
 use crate::handle::Handle;
+use crate::registry::{self, Formers};
 use crate::tokens::Tokens;
 
 /// Reads the configuration again, from where it came from. It may take its time.
@@ -62,6 +63,8 @@ pub struct Live {
     me: Weak<Live>,
     /// Agents that registered and left, and by which enrolment they came.
     left: Mutex<BTreeMap<AgentId, String>>,
+    /// Likewise, since ever: whose names they are.
+    former: Mutex<Formers>,
     /// For those who are registering.
     seats: Arc<Semaphore>,
     /// For lookups of where they are.
@@ -118,6 +121,8 @@ impl Live {
             callers: config.callers.clone(),
             refused: None,
         };
+        // Who is registered was read from there a moment ago.
+        let former = registry::read_all(&registry::place(&config.store)).map(|(_, former)| former).unwrap_or_default();
         Arc::new_cyclic(|me| Live {
             router: RwLock::new(Arc::new(Router::new(
                 &config,
@@ -133,6 +138,7 @@ impl Live {
             common,
             me: me.clone(),
             left: Mutex::default(),
+            former: Mutex::new(former),
             seats: Arc::new(Semaphore::new(SEATS)),
             names: Arc::new(Semaphore::new(LOOKUPS)),
         })

@@ -75,9 +75,9 @@ pub(super) async fn register(router: &Router, by: By, body: &Bytes) -> Response<
         Ok(asked) => asked,
         Err(problem) => return plain(&problem),
     };
-    let enrolment = match by {
-        By::Enrolment(name) => Some(name),
-        By::Token(who) if is_own(router, &who, &id) => None,
+    let (enrolment, token) = match by {
+        By::Enrolment(name) => (Some(name), None),
+        By::Token(who) if is_own(router, &who, &id) => (None, who.enrolled.clone()),
         By::Token(_) => return plain(&taken(&id)),
     };
     let Some(seat) = live.seat() else {
@@ -100,7 +100,7 @@ pub(super) async fn register(router: &Router, by: By, body: &Bytes) -> Response<
         let _seat = seat;
         match enrolment {
             Some(name) => keeper.enter(task_id, wish, &name).await,
-            None => keeper.renew(task_id, wish).await,
+            None => keeper.renew(task_id, wish, token.as_deref().unwrap_or_default()).await,
         }
     });
     match done.await {
@@ -143,7 +143,8 @@ pub(super) async fn dismiss(router: &Router, who: &Who, id: AgentId) -> Response
     }
     let by = who.principal.caller.to_string();
     let (keeper, gone) = (live.clone(), id.clone());
-    match tokio::spawn(async move { keeper.dismiss(gone, &by).await }).await {
+    let token = who.enrolled.clone().filter(|_| !who.is(crate::tokens::Scope::Admin));
+    match tokio::spawn(async move { keeper.dismiss(gone, &by, token.as_deref()).await }).await {
         Ok(Ok(())) => json_response(StatusCode::OK, json!({"agent": id.as_str(), "state": "leaving"}).to_string()),
         Ok(Err(denial)) => plain(&denied(&id, denial)),
         Err(_) => plain(&Problem::refusal(Reason::Internal, "the gateway made a mistake; it is in its log")),

@@ -18,7 +18,7 @@ use watertight_a2a::said::{Content, File, Place, Said};
 use watertight_a2a::text::clean;
 use watertight_a2a::time;
 use watertight_engine::ids::{AgentId, Key, TaskId};
-use watertight_engine::record::TaskState;
+use watertight_engine::record::{Delivery, TaskState};
 use watertight_policy::reason::Reason;
 use watertight_policy::time::Span;
 
@@ -285,7 +285,9 @@ async fn shown(router: &Router, who: &Who, agent: &AgentId, task: &str) -> Resul
     let of = Dealings { principal: who.principal.clone(), agent: agent.clone(), sent: true, received: true };
     let view = router.handle().dealing(&of, id).await.map_err(unreadable)?.ok_or_else(not_found)?;
     let mut out = head(who, agent, &view);
-    out.insert("task".to_owned(), json!(view.record.asked().text()));
+    if reached(who, &view) {
+        out.insert("task".to_owned(), json!(view.record.asked().text()));
+    }
     let (name, content) = outcome(&view);
     if let Some(name) = name {
         let text = words(&view, &content);
@@ -324,17 +326,25 @@ fn head(who: &Who, agent: &AgentId, view: &TaskView) -> Map<String, Value> {
     put("direction", json!(if sent { "sent" } else { "received" }));
     put("status", json!(word(view.state)));
     put("reason", json!(view.reason.or(view.waiting_on).map(Reason::as_str)));
-    put("context_id", json!(&*view.context));
+    // Its caller's own name for it; the agent knows the conversation by another.
+    put("context_id", json!(sent.then_some(&*view.context)));
     put("redrives", json!(view.redrives.map(|first| first.to_string())));
     put("created_at", json!(time::write(millis(view.created))));
     put("updated_at", json!(time::write(millis(view.changed))));
     out
 }
 
+/// Whether what was asked has been shown to the agent, or whoever looks has asked it.
+fn reached(who: &Who, view: &TaskView) -> bool {
+    view.principal == who.principal || view.delivery != Delivery::NotSent || view.turn > 1
+}
+
 /// One in a list: the beginnings of its texts, and how long they are.
 fn item(who: &Who, agent: &AgentId, view: &TaskView) -> Value {
     let mut out = head(who, agent, view);
-    preview(&mut out, "summary", &view.record.asked().text(), SUMMARY_BYTES);
+    if reached(who, view) {
+        preview(&mut out, "summary", &view.record.asked().text(), SUMMARY_BYTES);
+    }
     let (name, content) = outcome(view);
     let name = match name {
         Some("result") => "response_preview",

@@ -259,6 +259,9 @@ fn what_waits_is_known_from_the_first_answer_after_a_start_on() {
     (0..40).for_each(|_| drop(lead.delegate("at once")));
     lead.waits(40);
     assert_eq!(lead.ack(10).0, 200);
+    let script = As::new(&gateway, "script");
+    script.delegate("at once");
+    script.waits(1);
     for round in 0..6 {
         gateway.kill();
         gateway.start();

@@ -579,3 +579,39 @@ fn an_agent_with_a_card_that_misleads_is_called_where_it_said() {
     assert_eq!(answer_text(&boss.says("hotels", "here")), "here");
     assert_eq!((inside.peer.received().len(), inside.peer.cards().len()), (0, 0));
 }
+
+/// A name that somebody has used is nobody else's: what was asked for under it is still there.
+#[test]
+fn a_used_name_comes_to_nobody_else_whoever_is_let_go_and_whenever_the_gateway_starts() {
+    let peer = Agent::echo();
+    let more = "allow = [\"127.0.0.1\"]\n[enrolment.others]\nsecret = \"file:others.secret\"\ntenant = \"acme\"\n\
+                [callers.alice]\ntoken = \"file:alice.token\"\ntenant = \"acme\"\n";
+    let others = "secret-of-the-others";
+    let config = config(more).with_file("others.secret", others).with_file("alice.token", "token-of-alice");
+    let mut gateway = config.agent("work", &peer.url(), &[]).start();
+    assert_eq!(answer_text(&As::new(&gateway, "token-of-alice").says("work", "a secret")), "echo: a secret");
+    let helper = enter(&gateway, json!({"id": "helper", "fetches": true}));
+    let (left, _) = helper.http("DELETE", "/v1/agents/helper", &Value::Null);
+    assert_eq!(left, 200);
+
+    // Her credential is gone, what she asked for is not.
+    gateway.rewrite("[callers.alice]", "[callers.carol]");
+    gateway.kill();
+    gateway.start();
+    let crew = |gateway: &Gateway| As::new(gateway, CREW);
+    let (status, told) = crew(&gateway).register(json!({"id": "alice", "fetches": true}));
+    assert_eq!((status, reason(&told)), (403, "forbidden"), "{told}");
+    assert!(said(&told).contains("this name is taken"), "{told}");
+    // One that left comes again by the way that it came before, and nobody else under its name.
+    let (status, told) = As::new(&gateway, others).register(json!({"id": "helper", "fetches": true}));
+    assert_eq!((status, reason(&told)), (403, "forbidden"), "{told}");
+    let helper = enter(&gateway, json!({"id": "helper", "fetches": true}));
+
+    // A caller of the file by that name is the same principal, so its token opens nothing from then on.
+    gateway.rewrite("[callers.carol]", "[callers.helper]");
+    gateway.kill();
+    gateway.start();
+    let helper = As { client: gateway.client(), bearer: helper.bearer };
+    assert_eq!(helper.http("GET", "/v1/agents/helper", &Value::Null).0, 401);
+    assert_eq!(answer_text(&As::new(&gateway, "token-of-alice").says("work", "as helper")), "echo: as helper");
+}

@@ -92,6 +92,7 @@ impl Judge<'_> {
         store: &Path,
         enrolments: &[Enrolment],
         agents: &mut BTreeMap<AgentId, Agent>,
+        callers: &[Caller],
     ) -> Found {
         let path = registry::place(store);
         let records = match registry::read(&path) {
@@ -103,7 +104,7 @@ impl Judge<'_> {
                 return Found::default();
             }
         };
-        match merge(agents, &records, enrolments) {
+        match merge(agents, &records, enrolments, callers) {
             Ok(overruled) => Found { records, overruled },
             Err(what) => {
                 let message = format!("{}: {what}", path.display());
@@ -115,13 +116,19 @@ impl Judge<'_> {
     }
 }
 
-/// Adds those that registered to the file's agents. Gives the names that the file has too.
+/// Adds those that registered to the file's agents. Gives the names that the file has too, as an agent's or a caller's.
 pub(crate) fn merge(
     agents: &mut BTreeMap<AgentId, Agent>,
     records: &Records,
     enrolments: &[Enrolment],
+    callers: &[Caller],
 ) -> Result<BTreeSet<AgentId>, String> {
-    let overruled: BTreeSet<AgentId> = records.keys().filter(|name| agents.contains_key(*name)).cloned().collect();
+    // A caller of the file by that name is the same principal, which must not be two.
+    let caller = |name: &AgentId, record: &Record| {
+        callers.iter().any(|caller| caller.tenant == record.tenant && caller.name == name.as_str())
+    };
+    let overruled = records.iter().filter(|(name, record)| agents.contains_key(*name) || caller(name, record));
+    let overruled: BTreeSet<AgentId> = overruled.map(|(name, _)| name.clone()).collect();
     for (name, record) in records.iter().filter(|(name, _)| !overruled.contains(*name)) {
         // Where it is was judged when it came; if it may not be there any more, its sockets are not opened.
         let agent = meaning(name, record, enrolments).map_err(|(at, what)| format!("agent {name}: {at} {what}"))?;

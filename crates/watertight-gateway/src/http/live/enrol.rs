@@ -13,7 +13,7 @@ use watertight_engine::ids::AgentId;
 
 use super::Live;
 use crate::config::{Config, Enrolment, InstanceKey, enrolment};
-use crate::registry::{self, MAX_AGENTS, Record, Records, Wish};
+use crate::registry::{self, Former, Formers, MAX_AGENTS, Record, Records, Wish};
 use crate::tokens::{self, Scope, Stored};
 
 /// How many times as many names as agents one enrolment may use up until the gateway is started again: those that left are
@@ -66,6 +66,15 @@ impl Live {
         if leaving && was.as_ref() != Some(&enrolment.name) {
             return Err(Denial::Taken);
         }
+        // Nor what somebody of that name asked for, in this life or one before.
+        let former = self.former().get(&id).map(|former| former.enrolment.clone());
+        let anothers = match &former {
+            Some(by) => *by != enrolment.name,
+            None => self.has_called(&enrolment.tenant, &id).await?,
+        };
+        if anothers {
+            return Err(Denial::Taken);
+        }
         if config.callers.iter().any(|caller| caller.tenant == enrolment.tenant && caller.name == id.as_str()) {
             return Err(Denial::Taken);
         }
@@ -91,10 +100,14 @@ impl Live {
     }
 
     /// What an agent says of itself from now on.
-    pub(in crate::http) async fn renew(&self, id: AgentId, wish: Wish) -> Result<Entered, Denial> {
+    pub(in crate::http) async fn renew(&self, id: AgentId, wish: Wish, token: &str) -> Result<Entered, Denial> {
         let _turn = self.turn.lock().await;
         let config = self.state().current;
         let record = config.registered.get(&id).filter(|_| config.is_registered(&id)).ok_or(Denial::Unknown)?;
+        // It may have been let go, and another one come, since whoever asks came in.
+        if record.token != token {
+            return Err(Denial::Taken);
+        }
         if record.wish == wish {
             return Ok(Entered { record: record.clone(), token: None, changed: false });
         }
@@ -107,12 +120,15 @@ impl Live {
     }
 
     /// Lets an agent go: what it has is followed to its end, and its token opens nothing any more.
-    pub(in crate::http) async fn dismiss(&self, id: AgentId, by: &str) -> Result<(), Denial> {
+    pub(in crate::http) async fn dismiss(&self, id: AgentId, by: &str, token: Option<&str>) -> Result<(), Denial> {
         let _turn = self.turn.lock().await;
         let config = self.state().current;
         let Some(record) = config.registered.get(&id) else {
             return Err(if config.agents.contains_key(&id) { Denial::Configured } else { Denial::Unknown });
         };
+        if token.is_some_and(|token| record.token != token) {
+            return Err(Denial::Unknown);
+        }
         let mut next = (*config).clone();
         next.registered.remove(&id);
         // One that the file has too goes on as the file's.
@@ -120,13 +136,27 @@ impl Live {
         if !overruled {
             next.agents.remove(&id);
         }
-        self.change(&config, next).await?;
+        let before = self.former().clone();
+        if !overruled {
+            let left = time::write(i64::try_from(self.common.handle.now().as_millis()).unwrap_or(i64::MAX));
+            self.former().insert(id.clone(), Former { enrolment: record.enrolment.clone(), left });
+        }
+        if let Err(why) = self.change(&config, next).await {
+            *self.former() = before;
+            return Err(why);
+        }
         if !overruled {
             self.left().insert(id.clone(), record.enrolment.clone());
         }
         self.revoke(&id, &record.token).await;
         tracing::info!(agent = %id, by, "a registered agent is let go");
         Ok(())
+    }
+
+    /// Whether a caller of that name has tasks here: it would be their owner.
+    async fn has_called(&self, tenant: &str, id: &AgentId) -> Result<bool, Denial> {
+        let called = self.common.handle.has_called(tenant, id.as_str()).await;
+        called.map_err(|_| Denial::Unwritten("whose name that was cannot be looked up".to_owned()))
     }
 
     /// Whether there is room for one more.
@@ -166,7 +196,8 @@ impl Live {
 
     async fn write(&self, path: std::path::PathBuf, records: Records) -> Result<(), Denial> {
         let shown = path.display().to_string();
-        let written = blocking(move || registry::write(&path, &records)).await;
+        let former = self.former().clone();
+        let written = blocking(move || registry::write(&path, &records, &former)).await;
         written.map_err(|error| {
             tracing::error!(%error, path = shown, "who is registered cannot be written: nobody is let in or out");
             Denial::Unwritten("who is registered cannot be written".to_owned())
@@ -244,6 +275,10 @@ impl Live {
     /// A name that the file has had since is not theirs any more.
     pub(super) fn forget_left(&self, next: &Config) {
         self.left().retain(|name, _| !next.agents.contains_key(name));
+    }
+
+    fn former(&self) -> std::sync::MutexGuard<'_, Formers> {
+        self.former.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn left(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<AgentId, String>> {

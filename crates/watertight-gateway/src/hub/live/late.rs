@@ -9,7 +9,7 @@ use super::{Inner, Live};
 use crate::hub::view::millis;
 use crate::states::state_of;
 
-/// Bytes of it; how it says that it ended is taken all the same.
+/// Bytes of it. What would be more is not taken, nor how it says that it ended with that.
 const MAX_BYTES: usize = 1 << 20;
 
 impl Live {
@@ -26,7 +26,7 @@ impl Inner {
     pub(super) fn hear_late(&mut self, heard: &Heard, now: Time) {
         let (task, context) = (self.shown.task_id(), self.shown.context_id());
         let late = self.late.get_or_insert_with(|| Box::new(Record::new(task, context, millis(now))));
-        if heard.state().is_some() || late.bytes() < MAX_BYTES {
+        if late.bytes() + heard.raw.as_bytes().len() <= MAX_BYTES {
             late.apply(heard, millis(now));
         }
     }
