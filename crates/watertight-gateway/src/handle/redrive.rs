@@ -16,6 +16,7 @@ use watertight_policy::reason::Reason;
 
 use super::{Declined, Handle, NewCall, Want, Whose};
 use crate::clock::mint_context;
+use crate::http::auth::Who;
 use crate::hub::Message;
 
 /// Repetitions of repetitions that are followed to the last one.
@@ -63,7 +64,7 @@ fn redrive_of(task: TaskId) -> Arc<str> {
 
 impl Handle {
     /// Runs a delegation again that is over and did not come to a good end, for the caller whose it is.
-    pub async fn redrive(&self, whose: Whose, task: TaskId) -> Result<Redriven, NotRedriven> {
+    pub async fn redrive(&self, whose: Whose, by: &Who, task: TaskId) -> Result<Redriven, NotRedriven> {
         if self.shared.shelf.row(task).is_some_and(|row| whose.sees(&row)) {
             return Err(NotRedriven::NoMessage);
         }
@@ -83,7 +84,7 @@ impl Handle {
             return Err(NotRedriven::Completed(last.task));
         }
         if last.state.is_terminal() {
-            return self.run_again(&last, first).await;
+            return self.run_again(&last, first, by).await;
         }
         // Of the task itself that is told; what was run in its place is what was asked for.
         if last.task == task {
@@ -92,7 +93,7 @@ impl Handle {
         Ok(Redriven { task: last.task, first, state: last.state, replay: true })
     }
 
-    async fn run_again(&self, old: &Row, first: TaskId) -> Result<Redriven, NotRedriven> {
+    async fn run_again(&self, old: &Row, first: TaskId, by: &Who) -> Result<Redriven, NotRedriven> {
         let (store, task) = (self.shared.store.clone(), old.task);
         let read = self.blocking(move || store.message(task, 1)).await.map_err(NotRedriven::Unreadable)?;
         let message = read.and_then(|body| Message::from_bytes(body.bytes)).ok_or(NotRedriven::NoMessage)?;
@@ -105,7 +106,8 @@ impl Handle {
         peek.delegation = None;
         let call = NewCall {
             principal: old.principal.clone(),
-            who: None,
+            // Its own caller may what its credential allows; an operator asks for what its caller may.
+            who: (by.principal == old.principal).then(|| Arc::new(by.clone())),
             agent: old.agent.clone(),
             params: params.into_bytes(),
             peek,

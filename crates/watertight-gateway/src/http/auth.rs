@@ -47,7 +47,7 @@ struct Known {
 }
 
 /// Somebody who may call.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
     /// What is part of every key.
     pub principal: Principal,

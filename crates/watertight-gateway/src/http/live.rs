@@ -246,7 +246,7 @@ impl Live {
         Guard::of_agents(enrolment::allowed(&config.enrolments, by.unwrap_or("")))
     }
 
-    fn router(&self) -> Arc<Router> {
+    pub(super) fn router(&self) -> Arc<Router> {
         self.router.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

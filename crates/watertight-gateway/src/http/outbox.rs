@@ -54,6 +54,9 @@ struct Ack {
     up_to: u64,
 }
 
+/// Whether whoever reads may still do so.
+pub(super) type Still = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Whose outbox it is, or that there is none.
 pub(super) fn owner(who: &Who) -> Result<Owner, Problem> {
     who.owner().ok_or_else(|| {
@@ -64,13 +67,17 @@ pub(super) fn owner(who: &Who) -> Result<Owner, Problem> {
 }
 
 /// `GET /v1/outbox`
-pub(super) async fn list(router: &Router, owner: &Owner, query: &str) -> Response<Body> {
+pub(super) async fn list(router: &Router, owner: &Owner, query: &str, still: &Still) -> Response<Body> {
     let asked = match Asked::of(query, &NARROWED_BY) {
         Ok(asked) => asked,
         Err(error) => return plain(&Problem::http(StatusCode::BAD_REQUEST, error)),
     };
     let until = Instant::now() + asked.wait;
     wait(router.handle(), owner, asked.after, until, &router.draining()).await;
+    if !still() {
+        let text = "the credential does not count any more: it was taken back while this request waited";
+        return plain(&Problem::refusal(Reason::Unauthenticated, text));
+    }
     match router.handle().read_outbox(owner, asked.after, asked.limit).await {
         Ok(reading) => json_response(StatusCode::OK, page(&router.answers(), &reading)),
         Err(reason) => unavailable(reason),
@@ -123,7 +130,7 @@ pub(super) async fn acknowledge(router: &Router, owner: Owner, body: &Bytes) -> 
 }
 
 /// `GET /v1/outbox/stream`
-pub(super) fn stream(router: &Router, owner: Owner, query: &str, headers: &HeaderMap) -> Response<Body> {
+pub(super) fn stream(router: &Router, owner: Owner, query: &str, headers: &HeaderMap, still: Still) -> Response<Body> {
     let asked = match Asked::of(query, &["after"]) {
         Ok(asked) => asked,
         Err(error) => return plain(&Problem::http(StatusCode::BAD_REQUEST, error)),
@@ -136,6 +143,7 @@ pub(super) fn stream(router: &Router, owner: Owner, query: &str, headers: &Heade
         after: last.unwrap_or(asked.after),
         begun: false,
         draining: router.draining(),
+        still,
     };
     let pieces = unfold(pump, |mut pump| async move { pump.piece().await.map(|piece| (piece, pump)) });
     stream_response(Box::new(Events::of(pieces)))
@@ -149,6 +157,7 @@ struct Pump {
     after: u64,
     begun: bool,
     draining: CancellationToken,
+    still: Still,
 }
 
 impl Pump {
@@ -159,7 +168,7 @@ impl Pump {
             return Some(out.into());
         }
         wait(&self.handle, &self.owner, self.after, Instant::now() + BEAT, &self.draining).await;
-        if self.draining.is_cancelled() {
+        if self.draining.is_cancelled() || !(self.still)() {
             return None;
         }
         match self.handle.read_outbox(&self.owner, self.after, LIMIT).await {

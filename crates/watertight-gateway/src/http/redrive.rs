@@ -20,7 +20,7 @@ pub(super) fn path(task: TaskId) -> String {
 
 pub(super) async fn redrive(router: &Router, who: &Who, task: &str) -> Response<Body> {
     let Some(id) = TaskId::parse(task) else { return not_found() };
-    match router.handle().redrive(seen_by(who), id).await {
+    match router.handle().redrive(seen_by(who), who, id).await {
         Ok(Redriven { task: new, first, state, replay }) => {
             tracing::info!(task = %new, redrives = %first, by = %who.principal.caller, replay, "run again");
             let body = json!({

@@ -190,7 +190,7 @@ impl Router {
             Route::Outbox => {
                 let query = head.uri.query().unwrap_or("");
                 match self.owner(&head) {
-                    Ok(owner) => outbox::list(self, &owner, query).await,
+                    Ok(owner) => outbox::list(self, &owner, query, &self.still(&head, &owner)).await,
                     Err(problem) => plain(&problem),
                 }
             }
@@ -199,7 +199,10 @@ impl Router {
                 Err(problem) => plain(&problem),
             },
             Route::OutboxStream => match self.owner(&head) {
-                Ok(owner) => outbox::stream(self, owner, head.uri.query().unwrap_or(""), &head.headers),
+                Ok(owner) => {
+                    let still = self.still(&head, &owner);
+                    outbox::stream(self, owner, head.uri.query().unwrap_or(""), &head.headers, still)
+                }
                 Err(problem) => plain(&problem),
             },
             Route::OutboxAck => match self.owner(&head) {
@@ -338,8 +341,21 @@ impl Router {
 
     /// Whose outbox it is that is asked for: always the caller's own.
     fn owner(&self, head: &Parts) -> Result<Owner, Problem> {
-        let who = self.auth.caller(&head.uri, &head.headers).map_err(refused)?;
-        outbox::owner(&who)
+        self.owner_by(&head.uri, &head.headers)
+    }
+
+    fn owner_by(&self, uri: &Uri, headers: &HeaderMap) -> Result<Owner, Problem> {
+        outbox::owner(&*self.auth.caller(uri, headers).map_err(refused)?)
+    }
+
+    /// Whether whoever came in by this may still read this outbox. A credential that was taken back, or an agent that was let
+    /// go, must not read on because it began before.
+    fn still(&self, head: &Parts, owner: &Owner) -> outbox::Still {
+        let (live, uri, headers, owner) = (self.live.clone(), head.uri.clone(), head.headers.clone(), owner.clone());
+        Box::new(move || {
+            let now = live.upgrade().map(|live| live.router().owner_by(&uri, &headers));
+            now.is_some_and(|now| now.is_ok_and(|now| now == owner))
+        })
     }
 
     /// The agent whose worker asks.

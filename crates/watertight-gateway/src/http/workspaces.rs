@@ -180,7 +180,7 @@ async fn earlier(line: &Line<'_>, wish: &Wish, print: [u8; 16]) -> Result<Option
     if !matches!(row.state, TaskState::Failed | TaskState::Rejected) {
         return Ok(None);
     }
-    match handle.redrive(Whose::Own(principal), row.task).await {
+    match handle.redrive(Whose::Own(principal), &line.who, row.task).await {
         Ok(again) if again.replay => Ok(Some(hit(again.task, again.state, &agent))),
         Ok(again) => Ok(Some(taken(again.task, &agent, Some(again.first), None))),
         Err(NotRedriven::Completed(done)) => Ok(Some(hit(done, TaskState::Completed, &agent))),

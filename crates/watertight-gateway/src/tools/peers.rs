@@ -1,6 +1,7 @@
 //! Whom a model may ask.
 
 use serde_json::{Map, Value, json};
+use watertight_engine::ids::AgentId;
 use watertight_policy::boundary::{PeerText, What};
 
 use super::{MAX_DESCRIPTION, Said, Session, framed};
@@ -11,11 +12,14 @@ impl Session {
     /// All that the caller may call, without the caller itself.
     pub(super) fn list_peers(&self) -> Said {
         let (stats, rules) = (self.desk.handle.agents(), self.desk.handle.rules());
-        let peers: Vec<Map<String, Value>> = stats
-            .iter()
-            .filter(|stats| !stats.removed && self.desk.agents.contains_key(&stats.agent))
-            .filter(|stats| rules.judge(&self.who, &stats.agent).is_ok())
-            .map(|stats| self.peer(stats))
+        // Who there is says the configuration; how each is, is known a moment after the start, or after it came.
+        let of = |name: &AgentId| stats.iter().find(|stats| stats.agent == *name && !stats.removed);
+        let peers: Vec<Map<String, Value>> = self
+            .desk
+            .agents
+            .keys()
+            .filter(|name| rules.judge(&self.who, name).is_ok())
+            .map(|name| self.peer(name, of(name)))
             .collect();
         let mut text = match peers.len() {
             0 => "There is nobody that you can delegate to.".to_owned(),
@@ -34,8 +38,8 @@ impl Session {
         Said { text, fields, failed: false, receipt: None }
     }
 
-    fn peer(&self, stats: &AgentStats) -> Map<String, Value> {
-        let card = self.desk.handle.card(&stats.agent);
+    fn peer(&self, name: &AgentId, stats: Option<&AgentStats>) -> Map<String, Value> {
+        let card = self.desk.handle.card(name);
         let said = card.and_then(|card| {
             let root = card.raw.value();
             let text = |value: Option<watertight_a2a::json::Value<'_>>| Some(value?.as_str()?.into_owned());
@@ -49,9 +53,9 @@ impl Session {
         });
         let said = said.and_then(|said| framed(What::Description, &PeerText::new(said).preview(MAX_DESCRIPTION)));
         let mut peer = Map::new();
-        peer.insert("agent".to_owned(), json!(stats.agent.as_str()));
-        peer.insert("state".to_owned(), json!(state_of(stats)));
-        peer.insert("waiting".to_owned(), json!(stats.queued + stats.waiting));
+        peer.insert("agent".to_owned(), json!(name.as_str()));
+        peer.insert("state".to_owned(), json!(stats.map_or("starting", state_of)));
+        peer.insert("waiting".to_owned(), json!(stats.map_or(0, |stats| stats.queued + stats.waiting)));
         peer.insert("description".to_owned(), json!(said));
         peer
     }

@@ -615,3 +615,30 @@ fn a_used_name_comes_to_nobody_else_whoever_is_let_go_and_whenever_the_gateway_s
     assert_eq!(helper.http("GET", "/v1/agents/helper", &Value::Null).0, 401);
     assert_eq!(answer_text(&As::new(&gateway, "token-of-alice").says("work", "as helper")), "echo: as helper");
 }
+
+/// A stream that began before does not go on with what comes to the next holder of the name.
+#[test]
+fn who_was_let_go_does_not_read_on() {
+    let peer = Agent::echo();
+    let gateway = config("allow = [\"127.0.0.1\"]").agent("work", &peer.url(), &[]).start();
+    let body = json!({"id": "helper", "fetches": true});
+    let first = enter(&gateway, body.clone());
+    let headers = [("authorization", first.bearer.as_str())];
+    let (head, mut stream) = first.client.open("GET", "/v1/outbox/stream", &headers, b"").unwrap();
+    assert_eq!(head.status(), 200);
+    let polls = {
+        let first = first.clone();
+        thread::spawn(move || first.http("GET", "/v1/outbox?wait=20", &Value::Null))
+    };
+    thread::sleep(ms(200));
+    assert_eq!(first.http("DELETE", "/v1/agents/helper", &Value::Null).0, 200);
+    let second = enter(&gateway, body);
+    let params = json!({"message": message("a secret"), "configuration": {"returnImmediately": true}});
+    second.call("work", "SendMessage", &params).outcome().unwrap();
+    let (status, told) = polls.join().unwrap();
+    assert_eq!(status, 401, "{told}");
+    let rest = String::from_utf8(stream.all().unwrap()).unwrap();
+    assert!(!rest.contains("secret") && !rest.contains("event: result"), "{rest}");
+    let waits = || second.http("GET", "/v1/outbox", &Value::Null).1;
+    eventually(ms(5_000), "its owner has it", || waits().to_string().contains("echo: a secret").then_some(()));
+}
